@@ -1,0 +1,21 @@
+"""The Django application: label `singleflight`, flights found in installed apps' `flights` modules."""
+
+from django.apps import AppConfig
+from django.utils.module_loading import autodiscover_modules
+from django.utils.translation import gettext_lazy as _
+
+
+class SingleFlightConfig(AppConfig):
+    """Registers checks, metrics and the flights of installed apps."""
+
+    name = "singleflight_app"
+    label = "singleflight"
+    verbose_name = _("Single flights")
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Connect the listeners, then import every installed app's `flights` module.
+
+        A worker must know a stage's function before its first message arrives.
+        """
+        autodiscover_modules("flights")

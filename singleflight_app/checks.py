@@ -1,0 +1,88 @@
+"""System checks (tag `singleflight`): the problem in `msg`, the repair in `hint`. They never connect.
+
+E001 unknown option or wrong shape · E002 wrong value of an option · E003 nonsense in a stage's policy ·
+E004 no such database alias · E005 / W005 not PostgreSQL · E006 isolation level · E007 the cache is not
+django-redis · W008 the cache's client waits without a timeout.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from django.apps import AppConfig
+from django.conf import settings as django_settings
+from django.core.cache import caches
+from django.core.checks import CheckMessage, Error, Warning, register  # noqa: A004  (Django's name of the level)
+from django.db import connections
+
+from singleflight_app.conf import Settings, get_settings, problems
+
+TAG = "singleflight"
+_READ_COMMITTED = 2  #: psycopg.IsolationLevel.READ_COMMITTED
+
+
+@register(TAG)
+def check_settings(app_configs: Sequence[AppConfig] | None = None, **_: Any) -> list[CheckMessage]:  # noqa: ANN401, ARG001  (Django's signature)
+    """Return every problem of `SINGLEFLIGHT` and of the aliases that it names."""
+    found: list[CheckMessage] = [
+        Error(f"SINGLEFLIGHT: {problem.problem}.", hint=_sentence(problem.repair), id=problem.code)
+        for problem in problems(getattr(django_settings, "SINGLEFLIGHT", {}))
+    ]
+    if found:
+        return found
+    settings = get_settings()
+    return [*_database(settings), *_cache(settings)]
+
+
+def _database(settings: Settings) -> Iterator[CheckMessage]:
+    if settings.database not in connections.settings:
+        hint = "Name an alias of DATABASES."
+        yield Error(
+            f"SINGLEFLIGHT: DATABASE is {settings.database!r}, no such alias.", hint=hint, id=f"{TAG}.E004"
+        )
+        return
+    connection = connections[settings.database]
+    if connection.vendor != "postgresql":
+        message = f"SINGLEFLIGHT: database {settings.database!r} is {connection.vendor}, not PostgreSQL."
+        hint = 'Point DATABASE at a PostgreSQL alias, or set MODE to "local" (one process, nothing shared).'
+        if settings.mode == "local":
+            yield Warning(message, hint=hint, id=f"{TAG}.W005")
+        else:
+            yield Error(message, hint=hint, id=f"{TAG}.E005")
+        return
+    level = connection.settings_dict.get("OPTIONS", {}).get("isolation_level")
+    if level is not None and int(level) != _READ_COMMITTED:
+        hint = "Leave isolation_level out for this alias, or give the app an alias of its own."
+        yield Error(
+            "SINGLEFLIGHT: the database's isolation level is not READ COMMITTED.", hint=hint, id=f"{TAG}.E006"
+        )
+
+
+def _cache(settings: Settings) -> Iterator[CheckMessage]:
+    if settings.cache is None:
+        return
+    hint = "Use a CACHES alias with the backend django_redis.cache.RedisCache, or set CACHE to None."
+    if settings.cache not in caches.settings:
+        message = f"SINGLEFLIGHT: CACHE is {settings.cache!r}, no such alias."
+        yield Error(message, hint=hint, id=f"{TAG}.E007")
+        return
+    try:
+        from django_redis.cache import RedisCache  # noqa: PLC0415  (an extra)
+    except ImportError:
+        yield Error("SINGLEFLIGHT: CACHE is set, but django-redis is missing.", hint=hint, id=f"{TAG}.E007")
+        return
+    if not isinstance(caches[settings.cache], RedisCache):
+        yield Error(
+            f"SINGLEFLIGHT: cache {settings.cache!r} is not django-redis.", hint=hint, id=f"{TAG}.E007"
+        )
+        return
+    options = caches.settings[settings.cache].get("OPTIONS", {})
+    if not {"SOCKET_TIMEOUT", "SOCKET_CONNECT_TIMEOUT"} <= set(options):
+        yield Warning(
+            f"SINGLEFLIGHT: cache {settings.cache!r} has no socket timeouts; a silent Redis would hold callers up.",
+            hint="Set SOCKET_CONNECT_TIMEOUT and SOCKET_TIMEOUT to about 1 in its OPTIONS.",
+            id=f"{TAG}.W008",
+        )
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."

@@ -1,0 +1,159 @@
+"""The `SINGLEFLIGHT` setting: one dict, read and validated once, read anew after `setting_changed`."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
+from functools import lru_cache
+from typing import Any, cast
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
+
+from singleflight_app.domain.policy import InvalidPolicy, StagePolicy
+
+MODES = ("local", "distributed", "hybrid")
+_POLLS_PER_TTL = 2
+
+
+class InvalidSetting(ImproperlyConfigured):
+    """A part of `SINGLEFLIGHT` is wrong: `code` is the system check's id, `repair` what to do."""
+
+    def __init__(self, code: str, problem: str, repair: str) -> None:
+        super().__init__(f"SINGLEFLIGHT: {problem}; {repair}")
+        self.code, self.problem, self.repair = code, problem, repair
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The validated setting. Durations in seconds; docs/settings.md explains each option."""
+
+    namespace: str = "default"
+    mode: str = "hybrid"
+    database: str = "default"
+    cache: str | None = "default"
+    pool_size: int = 8
+    prepare_statements: bool = True
+    poll_interval: float = 0.5
+    stream_length: int = 10_000
+    memory_entries: int = 10_000
+    memory_bytes: int = 64_000_000
+    unsettled_flights: int = 1000
+    unsettled_bytes: int = 64_000_000
+    event_retention: timedelta = timedelta(days=30)
+    defaults: StagePolicy = field(default_factory=StagePolicy)
+    stages: Mapping[str, StagePolicy] = field(default_factory=dict)
+
+    def policy(self, stage: str) -> StagePolicy:
+        """Return the stage's policy; a stage without one has the defaults."""
+        return self.stages.get(stage, self.defaults)
+
+    @property
+    def wait_timeout_max(self) -> float:
+        """The longest `wait_timeout` of any stage, in seconds."""
+        return max(policy.wait for policy in self.policies)
+
+    @property
+    def statement_timeout(self) -> float:
+        """Deadline of one coordination statement in seconds: below the shortest heartbeat, from 0.5 to 2."""
+        return max(0.5, min(2.0, 0.8 * min(policy.heartbeat for policy in self.policies)))
+
+    @property
+    def policies(self) -> tuple[StagePolicy, ...]:
+        """Every policy there is, the defaults first."""
+        return (self.defaults, *self.stages.values())
+
+
+def problems(raw: object) -> Iterator[InvalidSetting]:
+    """Yield what is wrong with a raw `SINGLEFLIGHT` value, each with its repair."""
+    if not isinstance(raw, Mapping):
+        yield InvalidSetting("singleflight.E001", f"it is a {type(raw).__name__}", "make it a dict")
+        return
+    yield from _global_problems(raw)
+    stages = raw.get("STAGES", {})
+    if not isinstance(stages, Mapping) or not isinstance(raw.get("DEFAULTS", {}), Mapping):
+        yield InvalidSetting(
+            "singleflight.E001", "STAGES or DEFAULTS is no dict", "map stage names to dicts of options"
+        )
+        return
+    for name, options in {"DEFAULTS": {}, **stages}.items():
+        try:
+            _policy(raw, options)
+        except InvalidPolicy as exc:
+            yield InvalidSetting("singleflight.E003", f"{name}: {exc}", exc.repair)
+
+
+def _global_problems(raw: Mapping[str, Any]) -> Iterator[InvalidSetting]:
+    known = {item.name.upper(): item for item in fields(Settings)}
+    for name, value in raw.items():
+        if name not in known:
+            repair = f"known options: {', '.join(sorted(known))}"
+            yield InvalidSetting("singleflight.E001", f"{name!r} is no option", repair)
+        elif (repair := _refusal(name, value)) is not None:
+            yield InvalidSetting("singleflight.E002", f"{name} is {value!r}", repair)
+
+
+def _refusal(name: str, value: object) -> str | None:
+    """Return what to set `name` to instead of `value`, or None when it is fine."""
+    number = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+    if name == "MODE":
+        return None if value in MODES else f"use one of {', '.join(MODES)}"
+    if name in {"NAMESPACE", "DATABASE"}:
+        return None if isinstance(value, str) and value else "give a non-empty string"
+    if name == "CACHE":
+        return (
+            None
+            if value is None or (isinstance(value, str) and value)
+            else "name an alias of CACHES, or None"
+        )
+    if name == "PREPARE_STATEMENTS":
+        return None if isinstance(value, bool) else "give True or False"
+    if name == "EVENT_RETENTION":
+        return None if isinstance(value, timedelta) and value > timedelta(0) else "give a datetime.timedelta"
+    if name == "POLL_INTERVAL":
+        return None if number else "give a number of seconds above zero"
+    if name in {"DEFAULTS", "STAGES"}:
+        return None
+    return None if number and isinstance(value, int) else "give a whole number above zero"
+
+
+def _policy(raw: Mapping[str, Any], options: object) -> StagePolicy:
+    if not isinstance(options, Mapping):
+        raise InvalidPolicy("it is no dict", option="", repair="give a dict of options")
+    policy = StagePolicy.from_options({**raw.get("DEFAULTS", {}), **options})
+    poll = raw.get("POLL_INTERVAL", Settings.poll_interval)
+    if isinstance(poll, int | float) and cast("float", policy.result_ttl) < _POLLS_PER_TTL * poll:
+        raise InvalidPolicy(
+            f"result_ttl is {policy.result_ttl:g} s and POLL_INTERVAL {poll:g} s: "
+            "a follower could find the outcome already expired",
+            option="result_ttl",
+            repair=f"set result_ttl to at least {_POLLS_PER_TTL * poll:g}",
+        )
+    return policy
+
+
+@lru_cache(maxsize=1)
+def get_settings() -> Settings:
+    """Return the validated setting; raise the first problem as `InvalidSetting`."""
+    raw = getattr(settings, "SINGLEFLIGHT", {})
+    for problem in problems(raw):
+        raise problem
+    plain = {name.lower(): value for name, value in raw.items() if name not in {"DEFAULTS", "STAGES"}}
+    stages = {name: _policy(raw, options) for name, options in raw.get("STAGES", {}).items()}
+    if "cache" not in plain and not _has_redis(Settings.cache):
+        plain["cache"] = None
+    return Settings(**plain, defaults=_policy(raw, {}), stages=stages)
+
+
+def _has_redis(alias: str | None) -> bool:
+    """Tell whether a cache alias is django-redis; no setting is needed to start without one."""
+    backend = getattr(settings, "CACHES", {}).get(alias, {}).get("BACKEND", "")
+    return "redis" in backend.lower() and "django.core" not in backend
+
+
+def _forget(*, setting: str, **_: object) -> None:
+    if setting in {"SINGLEFLIGHT", "CACHES", "DATABASES"}:
+        get_settings.cache_clear()
+
+
+setting_changed.connect(_forget, dispatch_uid="singleflight_app.conf")

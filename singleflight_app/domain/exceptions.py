@@ -1,0 +1,107 @@
+"""What can go wrong, each with its own sentence and its facts as attributes."""
+
+from datetime import timedelta
+from typing import Any
+
+
+class SingleFlightError(Exception):
+    """Base of everything that this app raises by itself."""
+
+
+class InvalidRequest(SingleFlightError):
+    """The call can't be made into a flight; nothing was stored. The sentence says what to pass instead."""
+
+
+class StillRunning(SingleFlightError):
+    """The caller's wait budget ended; the flight goes on and its outcome will be stored.
+
+    `handle` (a `FlightHandle`) finds it again; `waited` is in seconds.
+    """
+
+    def __init__(self, handle: Any, waited: float) -> None:  # noqa: ANN401  (the handle's class lives in api)
+        super().__init__(
+            f"{handle} is still running after {waited:.1f} s of waiting; ask again later for its outcome"
+        )
+        self.handle, self.waited = handle, waited
+
+
+class FlightFailed(SingleFlightError):
+    """The flight that this caller shared or replayed ended with an error; the failure is stored."""
+
+    def __init__(
+        self, error_type: str, message: str, *, retryable: bool = False, generation: int | None = None
+    ) -> None:
+        super().__init__(f"{error_type}: {message}" if message else error_type)
+        self.error_type, self.message = error_type, message
+        self.retryable, self.generation = retryable, generation
+
+
+class ExecutionTimedOut(FlightFailed):
+    """The call outlived the stage's `execution_timeout`; the flight was settled as timed out."""
+
+
+class OwnerLost(FlightFailed):
+    """The flight's owners died, and no further takeover is allowed; nothing but the failure is stored."""
+
+
+class FlightCancelled(SingleFlightError):
+    """The flight was cancelled; nothing was stored, and the next caller starts anew."""
+
+    def __init__(self, flight_id: int | None, generation: int | None) -> None:
+        super().__init__(f"flight {flight_id} was cancelled at generation {generation}")
+        self.flight_id, self.generation = flight_id, generation
+
+
+class LeaseLost(SingleFlightError):
+    """Another caller owns this flight now; nothing from this one was stored."""
+
+    def __init__(self, flight_id: int | None, generation: int | None) -> None:
+        super().__init__(f"lease on flight {flight_id} lost at generation {generation}")
+        self.flight_id, self.generation = flight_id, generation
+
+
+class Overloaded(SingleFlightError):
+    """A limit turned the caller away before anything began; ask again after `retry_after` seconds."""
+
+    def __init__(self, reason: str, retry_after: float) -> None:
+        super().__init__(f"{reason}; ask again in {retry_after:.0f} s")
+        self.reason, self.retry_after = reason, retry_after
+
+
+class CoordinationUnavailable(SingleFlightError):
+    """PostgreSQL (or Redis, where its word is needed) is out of reach; no call was begun."""
+
+
+class ResultTooLarge(SingleFlightError):
+    """The result is above the stage's `max_result_bytes`: only the owner's process could hand it out."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(
+            f"the result has {size} bytes and max_result_bytes is {limit}; "
+            "raise the option, or return a reference to the data instead of the data"
+        )
+        self.size, self.limit = size, limit
+
+
+class ResultUnreadable(SingleFlightError):
+    """A result can't be stored, or a stored one can't be read and neither could the one that replaced it.
+
+    At the caller whose own call returned it, `value` is what the function returned.
+    """
+
+    value: object = None
+
+
+class ReentrantFlight(SingleFlightError):
+    """A call asked for its own key from inside itself; waiting would never end."""
+
+    def __init__(self, stage: str) -> None:
+        super().__init__(
+            f"the call of stage {stage!r} asks for itself with the same key; give the inner call other arguments"
+        )
+        self.stage = stage
+
+
+def seconds(value: float | timedelta) -> float:
+    """Return a duration given in seconds or as a timedelta as seconds."""
+    return value.total_seconds() if isinstance(value, timedelta) else float(value)

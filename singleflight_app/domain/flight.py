@@ -1,0 +1,107 @@
+"""What a flight costs, how it ends, and what its callers get of it."""
+
+import os
+import secrets
+import socket
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Generic, NamedTuple, TypeVar
+
+from singleflight_app.domain.states import Layer, Role, Status
+
+R = TypeVar("R")
+
+#: `error_type` of a flight whose owners died, and of one whose result was too large to store
+OWNER_LOST = "singleflight_app.OwnerLost"
+TOO_LARGE = "singleflight_app.ResultTooLarge"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What one call consumed: tokens as the provider counted them, cost in the currency of the prices given."""
+
+    model: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: Decimal = Decimal(0)
+
+    @property
+    def tokens(self) -> int:
+        """Input and output tokens together."""
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: "Usage") -> "Usage":
+        """Return the sum; the later call's model names it."""
+        return Usage(
+            other.model or self.model,
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cost + other.cost,
+        )
+
+
+NO_USAGE = Usage()
+
+
+class StoredResult(NamedTuple):
+    """A result as it lies in the row and in Redis: bytes, and what is needed to read them."""
+
+    payload: bytes
+    encoding: str  #: envelope version, codec and compression: "1/json/gzip"
+    checksum: bytes  #: SHA-256 over the raw (uncompressed) bytes
+    size: int  #: raw bytes
+
+
+NO_RESULT = StoredResult(b"", "", b"", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A failure as it is stored: text only, nothing to execute."""
+
+    error_type: str  #: dotted path of the exception's class
+    message: str
+    retryable: bool
+    size: int = 0  #: raw bytes of a result that was too large to store
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The end of one generation, the same for all its callers."""
+
+    flight_id: int | None
+    generation: int | None
+    status: Status
+    result: StoredResult | None = None
+    failure: Failure | None = None
+    usage: Usage = NO_USAGE
+    superseded: bool = False
+    degraded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[R]):
+    """What one caller got, and how.
+
+    `waited` is the caller's whole time in seconds. `superseded`: a fenced owner's own value, when no
+    newer one came. `degraded`: hybrid mode with the database out of reach: one call per process,
+    nothing stored, `generation` and `flight_id` None.
+    """
+
+    value: R
+    role: Role
+    layer: Layer
+    generation: int | None
+    flight_id: int | None
+    waited: float
+    superseded: bool = False
+    degraded: bool = False
+    usage: Usage = field(default=NO_USAGE)
+
+
+class Identity:
+    """Who this process is to the others: host, pid and a random part, drawn anew in a forked child."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.name = f"{socket.gethostname()}:{self.pid}:{secrets.token_hex(6)}"

@@ -1,0 +1,140 @@
+"""How one stage treats its flights: a frozen value that refuses nonsense at birth."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import Any
+
+from singleflight_app.domain.exceptions import seconds
+
+Duration = float | timedelta
+
+DURATIONS = (
+    "lease_timeout",
+    "heartbeat_interval",
+    "wait_timeout",
+    "execution_timeout",
+    "pending_timeout",
+    "result_ttl",
+    "failure_ttl",
+    "replay_memory_ttl",
+)
+_BEATS_PER_LEASE = 3
+
+
+class InvalidPolicy(ValueError):
+    """An option of a stage makes no sense; `option` names it, `repair` says what to set instead."""
+
+    def __init__(self, problem: str, *, option: str, repair: str) -> None:
+        super().__init__(problem)
+        self.option, self.repair = option, repair
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagePolicy:
+    """Options of a stage; durations are given in seconds or as timedelta and kept in seconds.
+
+    The defaults suit a model call of 5 to 60 s. docs/settings.md explains each option.
+    """
+
+    lease_timeout: Duration = 30.0
+    heartbeat_interval: Duration = 5.0
+    wait_timeout: Duration = 90.0
+    execution_timeout: Duration = 600.0
+    pending_timeout: Duration = 300.0
+    result_ttl: Duration = 60.0
+    failure_ttl: Duration = 10.0
+    version: str = ""
+    reraise: tuple[str, ...] = ()
+    retry_on: tuple[str, ...] = ("builtins.TimeoutError", "builtins.ConnectionError")
+    compress: bool = True
+    compress_over: int = 2048
+    max_result_bytes: int = 10_000_000
+    replay_cache: bool = True
+    replay_memory: bool = True
+    replay_memory_ttl: Duration = 5.0
+    takeover: bool = True
+    max_takeovers: int = 3
+    max_waiters: int = 1000
+
+    def __post_init__(self) -> None:
+        for name in DURATIONS:
+            object.__setattr__(self, name, _positive_seconds(name, getattr(self, name)))
+        for field in fields(self):
+            _check_type(field.name, getattr(self, field.name), type(field.default))
+        self._check_relations()
+
+    def _check_relations(self) -> None:
+        if self.lease < _BEATS_PER_LEASE * self.heartbeat:
+            raise InvalidPolicy(
+                f"lease_timeout is {self.lease:g} s and heartbeat_interval {self.heartbeat:g} s: "
+                "a lease under three heartbeats is lost by one slow beat",
+                option="lease_timeout",
+                repair=f"set lease_timeout to at least {_BEATS_PER_LEASE * self.heartbeat:g}, or beat more often",
+            )
+        if self.wait < self.lease:
+            raise InvalidPolicy(
+                f"wait_timeout is {self.wait:g} s and lease_timeout {self.lease:g} s: "
+                "a follower would give up before a dead owner can be replaced",
+                option="wait_timeout",
+                repair=f"set wait_timeout to at least {self.lease:g}",
+            )
+
+    @property
+    def lease(self) -> float:
+        """`lease_timeout` in seconds."""
+        return seconds(self.lease_timeout)
+
+    @property
+    def heartbeat(self) -> float:
+        """`heartbeat_interval` in seconds."""
+        return seconds(self.heartbeat_interval)
+
+    @property
+    def wait(self) -> float:
+        """`wait_timeout` in seconds."""
+        return seconds(self.wait_timeout)
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> "StagePolicy":
+        """Build a policy from a settings dict; an unknown option is refused by name."""
+        known = {field.name for field in fields(cls)}
+        for name in options:
+            if name not in known:
+                raise InvalidPolicy(
+                    f"{name!r} is no option of a stage",
+                    option=name,
+                    repair=f"known options: {', '.join(sorted(known))}",
+                )
+        lists = {
+            name: tuple(options[name])
+            for name in ("reraise", "retry_on")
+            if isinstance(options.get(name), list)
+        }
+        return cls(**{**options, **lists})
+
+
+def _positive_seconds(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | timedelta):
+        raise InvalidPolicy(
+            f"{name} is {value!r}", option=name, repair="give a number of seconds or a datetime.timedelta"
+        )
+    number = seconds(value)
+    if not 0 < number < float("inf"):
+        raise InvalidPolicy(f"{name} is {value!r}", option=name, repair="give a duration above zero")
+    return number
+
+
+def _check_type(name: str, value: object, kind: type) -> None:
+    if isinstance(value, kind) and not (kind is not bool and isinstance(value, bool)):
+        if kind is int and isinstance(value, int) and value < 0:
+            raise InvalidPolicy(f"{name} is {value!r}", option=name, repair="give zero or a positive number")
+        if kind is tuple and not all(isinstance(item, str) for item in value):  # type: ignore[attr-defined]
+            raise InvalidPolicy(
+                f"{name} is {value!r}",
+                option=name,
+                repair='list dotted paths, such as "openai.RateLimitError"',
+            )
+        return
+    words = {bool: "True or False", int: "a whole number", str: "a string", tuple: "a list of dotted paths"}
+    raise InvalidPolicy(f"{name} is {value!r}", option=name, repair=f"give {words[kind]}")

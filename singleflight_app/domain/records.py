@@ -1,0 +1,131 @@
+"""Values that cross a port: rows as the database clock saw them, hints, tickets.
+
+Durations are seconds. A `remaining` was computed by the database and is as of the moment the statement
+ran; no wall-clock time of this process enters.
+"""
+
+from decimal import Decimal
+from typing import NamedTuple
+
+from singleflight_app.domain.flight import Failure, Settled, StoredResult, Usage
+from singleflight_app.domain.states import Status
+
+
+class FlightSnapshot(NamedTuple):
+    """A row as one statement saw it. The field order is that of `flight_columns` in queries.sql."""
+
+    flight_id: int
+    generation: int
+    status: str
+    owner: str
+    attempts: int
+    takeovers: int
+    lease_remaining: float | None  #: seconds until the lease ends; below 0: over
+    outcome_remaining: float | None  #: seconds of the TTL left; below 0: past
+    retry_remaining: float | None  #: seconds until a retryable failure may be retried
+    pending_age: float | None  #: seconds since `submit()` made it pending
+    server_age: float  #: seconds since the database server started
+    forgotten: bool
+    payload: bytes | None
+    encoding: str
+    checksum: bytes | None
+    size: int | None
+    error_type: str
+    error_message: str
+    retryable: bool
+    model: str
+    input_tokens: int
+    output_tokens: int
+    cost: Decimal
+
+    @property
+    def is_settled(self) -> bool:
+        """The generation has ended."""
+        return Status(self.status).is_settled
+
+    @property
+    def usage(self) -> Usage:
+        """What the call consumed."""
+        return Usage(self.model, self.input_tokens, self.output_tokens, self.cost)
+
+    def settled(self) -> Settled:
+        """Return the end that the row tells of; the row must be settled."""
+        status = Status(self.status)
+        result = failure = None
+        if status is Status.SUCCEEDED:
+            result = StoredResult(self.payload or b"", self.encoding, self.checksum or b"", self.size or 0)
+        else:
+            failure = Failure(self.error_type, self.error_message, self.retryable, self.size or 0)
+        return Settled(self.flight_id, self.generation, status, result, failure, self.usage)
+
+
+class LeaseState(NamedTuple):
+    """What the batched poll and the beat read of a flight: no result in it."""
+
+    flight_id: int
+    generation: int
+    status: str
+    owner: str
+    lease_remaining: float | None
+    forgotten: bool
+
+
+class Beat(NamedTuple):
+    """One lease to renew, for `lease` seconds from now."""
+
+    flight_id: int
+    generation: int
+    lease: float
+
+
+class Forgotten(NamedTuple):
+    """What `forget` dropped: the floor to raise, and where."""
+
+    flight_id: int
+    generation: int
+    digest: bytes
+    stage: str
+    already: bool  #: it was forgotten before; its floor may not have been confirmed
+
+
+class ExpiredFlight(NamedTuple):
+    """A running flight whose lease is over."""
+
+    flight_id: int
+    stage: str
+    generation: int
+    takeovers: int
+    has_arguments: bool
+    expired_for: float  #: seconds
+    server_age: float  #: seconds
+
+
+class StoredArguments(NamedTuple):
+    """What `submit()` stored for the worker."""
+
+    stage: str
+    scope: str
+    digest: bytes
+    arguments: dict[str, str]  #: JSON text by parameter name
+
+
+class Ticket(NamedTuple):
+    """Permission to write one cache entry: what Redis said before the row was read (rule R15)."""
+
+    epoch: bytes
+    redis_ahead: float  #: a lower bound of Redis time minus this process's monotonic clock, seconds
+
+
+class Looked(NamedTuple):
+    """What the replay cache had: an outcome with the seconds left of it, or a ticket for writing one, or neither."""
+
+    settled: Settled | None = None
+    remaining: float = 0.0
+    ticket: Ticket | None = None
+
+
+class Hint(NamedTuple):
+    """A stream message: look at the database."""
+
+    digest: bytes
+    generation: int

@@ -1,0 +1,40 @@
+"""Background flights: the row is the queue, a message only a nudge that may be lost or come twice."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from singleflight_app.domain.decision import Asking, decide
+from singleflight_app.domain.exceptions import CoordinationUnavailable
+from singleflight_app.domain.records import FlightSnapshot
+from singleflight_app.domain.states import Claim
+from singleflight_app.engine.call import Call
+from singleflight_app.engine.claiming import TRIES
+from singleflight_app.engine.ports import FlightQueue
+
+_QUEUED = {Claim.OWNER_NEW, Claim.OWNER_RETRY, Claim.OWNER_TAKEOVER}
+
+
+def submit(
+    queue: FlightQueue,
+    call: Call[Any],
+    arguments: Mapping[str, str],
+    *,
+    owner: str,
+    send: Callable[[int], None],
+) -> FlightSnapshot:
+    """Commit a pending flight and send its message, or join or replay the flight that there is."""
+    asking = Asking(policy=call.policy, owner=owner, may_take_over=queue.may_take_over(call.policy.lease))
+    for _ in range(TRIES):
+        answer = queue.submit(call.key, label=call.label, arguments=arguments)
+        if answer is None:
+            continue
+        is_new, row = answer
+        if not is_new and decide(row, asking) not in _QUEUED:
+            return row
+        queued = (
+            row if is_new else queue.queue(row, kind="submitted", arguments=arguments, policy=call.policy)
+        )
+        if queued is not None:
+            send(queued.flight_id)
+            return queued
+    raise CoordinationUnavailable(f"{call.key} moved {TRIES} times while it was submitted; submit it again")

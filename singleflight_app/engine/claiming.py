@@ -1,0 +1,102 @@
+"""From a key to a claim: reads the row, decides, and sends the compare-and-set that the decision asks for."""
+
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+
+from singleflight_app.domain.decision import Asking, decide
+from singleflight_app.domain.exceptions import CoordinationUnavailable, seconds
+from singleflight_app.domain.records import FlightSnapshot
+from singleflight_app.domain.states import Claim
+from singleflight_app.engine.call import Call, Follow, Found, Granted
+from singleflight_app.engine.ports import FlightStore, ReplayCache
+from singleflight_app.telemetry.signals import announce, lease_granted, lease_taken_over
+
+TRIES = 3  #: double clicks commit inside each other's statements; the second try nearly always has the row
+LOST_MESSAGE = "the flight's owners died {count} times; no further takeover is allowed"
+_GRANTS = {Claim.OWNER_NEW, Claim.OWNER_TAKEOVER, Claim.OWNER_RETRY}
+_REPLAYS = {Claim.REPLAY_SUCCESS, Claim.REPLAY_FAILURE}
+
+Step = Granted | Found | Follow
+
+
+class Claiming:
+    """Makes claims for one process."""
+
+    def __init__(
+        self,
+        store: FlightStore,
+        cache: ReplayCache,
+        *,
+        owner: str,
+        running: Callable[[], Collection[int]],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store, self._cache, self._owner = store, cache, owner
+        self._running, self._monotonic = running, monotonic
+
+    def claim(self, call: Call[object]) -> Step:
+        """Return what this caller is: owner, replayer or follower. After `TRIES` lost races it follows."""
+        row: FlightSnapshot | None = None
+        wanted: Claim | None = None
+        for _ in range(TRIES):
+            sent_at = self._monotonic()
+            answer = self._read_or_insert(call)
+            if answer is None:
+                continue
+            is_granted, row = answer
+            if is_granted:
+                return self._granted(call, row, Claim.OWNER_NEW, sent_at)
+            claim = decide(row, self._asking(call))
+            if claim is Claim.ORPHAN_GRANT:
+                return self._granted(call, row, wanted or claim, sent_at)
+            if claim in _REPLAYS:
+                return Found(row.settled(), row.outcome_remaining or 0.0, sent_at)
+            if claim in _GRANTS:
+                wanted = claim
+                if (step := self._grant(call, row, claim)) is not None:
+                    return step
+            elif claim is Claim.OWNER_LOST:
+                self._lose(call, row)
+            else:
+                return Follow(row)
+        return Follow(row)
+
+    def _read_or_insert(self, call: Call[object]) -> tuple[bool, FlightSnapshot] | None:
+        if call.pending is not None:
+            row = self._store.read(call.pending)
+            return None if row is None else (False, row)
+        return self._store.claim(call.key, label=call.label, owner=self._owner, lease=call.policy.lease)
+
+    def _asking(self, call: Call[object]) -> Asking:
+        return Asking(
+            policy=call.policy,
+            owner=self._owner,
+            running=self._running(),
+            may_take_over=self._store.may_take_over(call.policy.lease),
+            starts_pending=call.pending is not None,
+        )
+
+    def _grant(self, call: Call[object], row: FlightSnapshot, claim: Claim) -> Granted | None:
+        sent_at = self._monotonic()
+        granted = self._store.grant(
+            row, claim, owner=self._owner, policy=call.policy, starts_pending=call.pending is not None
+        )
+        if granted is None:
+            return None
+        if row.forgotten:
+            # `forget` raised this floor already, or told its caller that it could not.
+            with suppress(CoordinationUnavailable):
+                self._cache.raise_floor(call.key.digest, row.generation)
+        return self._granted(call, granted, claim, sent_at)
+
+    def _granted(self, call: Call[object], row: FlightSnapshot, claim: Claim, sent_at: float) -> Granted:
+        facts = {"stage": call.key.stage, "flight_id": row.flight_id, "generation": row.generation}
+        announce(lease_granted, **facts, claim=claim)
+        if claim is Claim.OWNER_TAKEOVER:
+            announce(lease_taken_over, **facts)
+        return Granted(row, claim, sent_at)
+
+    def _lose(self, call: Call[object], row: FlightSnapshot) -> None:
+        message = LOST_MESSAGE.format(count=row.takeovers + 1)
+        self._store.lose(row.flight_id, row.generation, ttl=seconds(call.policy.failure_ttl), message=message)

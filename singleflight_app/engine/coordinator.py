@@ -1,0 +1,170 @@
+"""One caller's way through the layers, first answer wins: replay memory, this process, replay cache, the row.
+
+Callers of one process that share a key share one claim and one wait (`local`); the one that leads claims
+(`claiming`), calls (`owning`) or follows another process's owner (`leading`).
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, TypeVar
+
+from singleflight_app.domain.exceptions import InvalidRequest, Overloaded, ResultUnreadable
+from singleflight_app.domain.flight import Outcome
+from singleflight_app.domain.records import Forgotten
+from singleflight_app.domain.states import Layer, Role, Status
+from singleflight_app.engine.call import Call, Ended
+from singleflight_app.engine.claiming import Claiming
+from singleflight_app.engine.context import refuse_reentry
+from singleflight_app.engine.failures import exception_of
+from singleflight_app.engine.following import Following
+from singleflight_app.engine.handles import FlightHandle
+from singleflight_app.engine.leading import Leading, Turn
+from singleflight_app.engine.local import LocalFlight, LocalFlights, Shared
+from singleflight_app.engine.owning import Owning
+from singleflight_app.engine.ports import FlightStore, Memory, Notifier, ReplayCache
+from singleflight_app.telemetry.signals import announce, caller_refused, flight_forgotten, request_answered
+
+R = TypeVar("R")
+
+
+class Coordinator:
+    """Folds the calls of one process into flights."""
+
+    def __init__(
+        self,
+        store: FlightStore,
+        cache: ReplayCache,
+        memory: Memory,
+        notifier: Notifier,
+        *,
+        owner: str,
+        may_degrade: bool,
+        poll_interval: float,
+        late_limits: tuple[int, int],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cache, self._memory, self._monotonic = cache, memory, monotonic
+        self._local = LocalFlights()
+        self._following = Following(store, notifier, poll_interval=poll_interval, monotonic=monotonic)
+        self._owning = Owning(
+            store, cache, memory, notifier, owner=owner, limits=late_limits, monotonic=monotonic
+        )
+        running = self._owning.heartbeat.generations
+        claiming = Claiming(store, cache, owner=owner, running=running, monotonic=monotonic)
+        self._leading = Leading(
+            store,
+            cache,
+            memory,
+            self._following,
+            claiming,
+            self._owning,
+            may_degrade=may_degrade,
+            monotonic=monotonic,
+        )
+
+    def run(self, call: Call[R]) -> Outcome[R]:
+        """Return the outcome of the call's key: called, shared or replayed. docs/protocol.md tells the whole way."""
+        started = self._monotonic()
+        refuse_reentry(call.key)
+        if call.policy.replay_memory and (held := self._memory.look(call.key.digest)) is not None:
+            return self._answer(call, Ended(held, Role.REPLAY, Layer.MEMORY), started)
+        with self._joined(call) as flight:
+            ended = self._take_turns(Turn(call, flight, started, partial(self.handle, call)))
+        return self._answer(call, ended, started)
+
+    def handle(self, call: Call[R], flight_id: int | None, generation: int | None) -> FlightHandle[R]:
+        """Return the way back to a flight of this call's key."""
+        return FlightHandle(call.key.stage, flight_id, generation, partial(self._wait_for, call))
+
+    def forgotten(self, forgotten: Forgotten) -> None:
+        """Raise the floor of a forgotten outcome in every layer; CoordinationUnavailable if unconfirmed."""
+        self._memory.raise_floor(forgotten.digest, forgotten.generation)
+        self._cache.raise_floor(forgotten.digest, forgotten.generation)
+        if not forgotten.already:
+            facts = {"flight_id": forgotten.flight_id, "generation": forgotten.generation}
+            announce(flight_forgotten, stage=forgotten.stage, **facts)
+
+    def close(self) -> None:
+        """Release every lease and end the threads."""
+        self._owning.release_all()
+        self._owning.heartbeat.close()
+        self._following.close()
+
+    @contextmanager
+    def _joined(self, call: Call[Any]) -> Iterator[LocalFlight]:
+        digest, policy = call.key.digest, call.policy
+        try:
+            flight = self._local.join(digest, max_waiters=policy.max_waiters, retry_after=policy.heartbeat)
+        except Overloaded:
+            announce(caller_refused, stage=call.key.stage, reason="max_waiters")
+            raise
+        try:
+            yield flight
+        finally:
+            self._local.leave(digest, flight)
+
+    def _take_turns(self, turn: Turn[R]) -> Ended[R]:
+        """Lead the key, or wait behind this process's leader, until there is an end."""
+        flight = turn.flight
+        try:
+            has_ended = flight.wait_turn(turn.deadline - self._monotonic())
+        except TimeoutError:
+            raise turn.still_running(self._monotonic()) from None
+        if has_ended and flight.shared is not None:
+            role = Role.REPLAY if flight.shared.role is Role.REPLAY else Role.FOLLOWER
+            return Ended(flight.shared.settled, role, Layer.PROCESS)
+        try:
+            ended = self._leading.lead(turn)
+            flight.publish(Shared(ended.settled, ended.role, ended.layer))
+        finally:
+            flight.hand_over()
+        return ended
+
+    def _answer(self, call: Call[R], ended: Ended[R], started: float) -> Outcome[R]:
+        """Give one caller its own copy, or the exception that stands for the end."""
+        settled, waited = ended.settled, self._monotonic() - started
+        announce(
+            request_answered,
+            stage=call.key.stage,
+            role=ended.role,
+            layer=ended.layer,
+            waited=waited,
+            flight_id=settled.flight_id,
+            generation=settled.generation,
+            usage=settled.usage,
+            failed=settled.status is not Status.SUCCEEDED,
+        )
+        if ended.error is not None:
+            raise ended.error
+        if settled.result is None:
+            raise exception_of(settled, call.policy)
+        value = ended.copy[0] if ended.copy is not None else call.codec.decode(settled.result)
+        return Outcome(
+            value,
+            ended.role,
+            ended.layer,
+            settled.generation,
+            settled.flight_id,
+            waited,
+            superseded=settled.superseded,
+            degraded=settled.degraded,
+            usage=settled.usage,
+        )
+
+    def _wait_for(self, call: Call[R], handle: FlightHandle[R], timeout: float | None) -> Outcome[R]:
+        if handle.flight_id is None:
+            problem = "this handle knows no flight, since the wait ended before the claim was answered"
+            raise InvalidRequest(f"{problem}; call the function again")
+        started = self._monotonic()
+        turn = Turn(call, LocalFlight(), started, lambda *_: handle)
+        deadline = started + (call.wait_timeout if timeout is None else timeout)
+        with self._following.watch(call.key) as watch:
+            try:
+                row = self._leading.first_end(handle.flight_id, watch, deadline)
+            except TimeoutError:
+                raise turn.still_running(self._monotonic()) from None
+        if row is None:
+            raise ResultUnreadable(f"{handle} is gone, since it was purged; call the function again")
+        return self._answer(call, Ended(row.settled(), Role.FOLLOWER, Layer.DATABASE), started)

@@ -1,0 +1,74 @@
+"""Between exceptions and stored failures: what an owner writes, and what the others see of it."""
+
+from pydoc import locate
+
+from singleflight_app.domain.exceptions import (
+    ExecutionTimedOut,
+    FlightCancelled,
+    FlightFailed,
+    OwnerLost,
+    ResultTooLarge,
+)
+from singleflight_app.domain.flight import OWNER_LOST, TOO_LARGE, Failure, Settled
+from singleflight_app.domain.policy import StagePolicy
+from singleflight_app.domain.states import Status
+
+_MESSAGE_LENGTH = 1000
+
+
+def failure_of(error: BaseException, policy: StagePolicy) -> Failure:
+    """Return what is stored of an exception: its class by name, its text, and whether a later call may help."""
+    message = str(error).replace("\x00", "")[:_MESSAGE_LENGTH].encode("utf-8", "replace").decode()
+    return Failure(dotted(type(error)), message, is_retryable(type(error), policy))
+
+
+def is_retryable(kind: type[BaseException], policy: StagePolicy) -> bool:
+    """Tell whether a class or one of its bases is listed in the policy's `retry_on`."""
+    return any(dotted(base) in policy.retry_on for base in kind.__mro__)
+
+
+def timed_out(policy: StagePolicy) -> Failure:
+    """Return the failure of a call that outlived `execution_timeout`."""
+    message = f"the call ran longer than execution_timeout ({policy.execution_timeout:g} s)"
+    return Failure("builtins.TimeoutError", message, is_retryable(TimeoutError, policy))
+
+
+def too_large(size: int, policy: StagePolicy) -> Failure:
+    """Return the failure that is stored in place of a result above `max_result_bytes`."""
+    message = f"the result has {size} bytes, more than max_result_bytes ({policy.max_result_bytes})"
+    return Failure(TOO_LARGE, message, retryable=False, size=size)
+
+
+def exception_of(settled: Settled, policy: StagePolicy) -> Exception:
+    """Return the exception that stands for a failed or cancelled flight at callers who did not own it."""
+    if settled.status is Status.CANCELLED:
+        return FlightCancelled(settled.flight_id, settled.generation)
+    failure = settled.failure or Failure("", "", retryable=False)
+    if failure.error_type == TOO_LARGE:
+        return ResultTooLarge(failure.size, policy.max_result_bytes)
+    if failure.error_type in policy.reraise and (rebuilt := _rebuilt(failure)) is not None:
+        return rebuilt
+    kind = FlightFailed
+    if settled.status is Status.TIMED_OUT:
+        kind = ExecutionTimedOut
+    elif failure.error_type == OWNER_LOST:
+        kind = OwnerLost
+    return kind(
+        failure.error_type, failure.message, retryable=failure.retryable, generation=settled.generation
+    )
+
+
+def dotted(kind: type) -> str:
+    """Return a class's dotted path, cut to what the row holds."""
+    return f"{kind.__module__}.{kind.__qualname__}"[:200]
+
+
+def _rebuilt(failure: Failure) -> Exception | None:
+    """Return the listed exception with its message; None when its class is gone or wants more than a message."""
+    kind = locate(failure.error_type)
+    if not (isinstance(kind, type) and issubclass(kind, Exception)):
+        return None
+    try:
+        return kind(failure.message)
+    except TypeError:
+        return None

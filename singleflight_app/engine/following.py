@@ -1,0 +1,196 @@
+"""Waiting for flights that other processes run: hints wake at once, a batched poll bounds every loss.
+
+One listener and one poll thread per process serve all waiting keys; they only wake. Whoever waits looks at
+the row itself and decides itself.
+"""
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from singleflight_app.domain.exceptions import CoordinationUnavailable
+from singleflight_app.domain.keys import FlightKey
+from singleflight_app.domain.records import LeaseState
+from singleflight_app.domain.states import Status
+from singleflight_app.engine.ports import FlightStore, Notifier
+from singleflight_app.telemetry.signals import announce, coordination_failed
+
+LISTEN_FOR = 0.25  #: seconds of one read of the streams; a stage new to the process waits at most this long
+_SOON = 0.01
+
+
+class Watch:
+    """One caller's eye on a key; `seen` is the generation that it follows, None before its claim."""
+
+    def __init__(self, key: FlightKey) -> None:
+        self.key = key
+        self.flight_id: int | None = None
+        self.seen: int | None = None
+        self._woken = threading.Event()
+
+    def wake(self) -> None:
+        """Let the caller look at the row."""
+        self._woken.set()
+
+    def wait(self, timeout: float) -> bool:
+        """Wait to be woken; False when the time is over first."""
+        woken = self._woken.wait(max(0.0, timeout))
+        self._woken.clear()
+        return woken
+
+    def is_past(self, state: LeaseState | None) -> bool:
+        """Tell whether the row gives reason to look: it moved, ended, vanished, or its lease is over."""
+        if state is None or state.generation != self.seen or Status(state.status).is_settled:
+            return True
+        return state.lease_remaining is not None and state.lease_remaining <= 0
+
+
+class Following:
+    """The waiting keys of this process, with the two threads that wake them."""
+
+    def __init__(
+        self,
+        store: FlightStore,
+        notifier: Notifier,
+        *,
+        poll_interval: float,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store, self._notifier, self._monotonic = store, notifier, monotonic
+        self._interval = poll_interval
+        self._changed = threading.Condition()
+        self._watches: dict[bytes, set[Watch]] = {}
+        self._waiting: Counter[str] = Counter()  # followers by stage; only these are listened to and polled
+        self._next_poll = float("inf")
+        self._is_started = self._is_closed = False
+
+    @contextmanager
+    def watch(self, key: FlightKey) -> Iterator[Watch]:
+        """Register a key before its claim is sent, so that no hint after the claim is missed."""
+        watch = Watch(key)
+        with self._changed:
+            self._watches.setdefault(key.digest, set()).add(watch)
+        try:
+            yield watch
+        finally:
+            with self._changed:
+                watches = self._watches[key.digest]
+                watches.discard(watch)
+                if not watches:
+                    del self._watches[key.digest]
+
+    @contextmanager
+    def following(
+        self, watch: Watch, flight_id: int, generation: int, lease_remaining: float | None
+    ) -> Iterator[None]:
+        """Follow one generation: listen to the stage and poll the row until the block ends."""
+        stage = watch.key.stage
+        with self._changed:
+            watch.flight_id, watch.seen = flight_id, generation
+            self._waiting[stage] += 1
+            self._poll_by(self._monotonic() + self._pause(lease_remaining))
+            self._start()
+            self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with self._changed:
+                watch.flight_id = None
+                self._waiting[stage] -= 1
+                if not self._waiting[stage]:
+                    del self._waiting[stage]
+
+    def close(self) -> None:
+        """End both threads at their next turn."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def _start(self) -> None:
+        if self._is_started:
+            return
+        self._is_started = True
+        threading.Thread(target=self._poll_for_ever, name="singleflight-poll", daemon=True).start()
+        if self._notifier.is_listening:
+            threading.Thread(target=self._listen_for_ever, name="singleflight-listen", daemon=True).start()
+
+    def _poll_for_ever(self) -> None:
+        while self._wait_for_poll():
+            try:
+                soonest = self.poll()
+            except CoordinationUnavailable as exc:
+                announce(coordination_failed, component="database", error=type(exc).__name__)
+                soonest = None
+            with self._changed:
+                self._poll_by(self._monotonic() + self._pause(soonest))
+
+    def poll(self) -> float | None:
+        """Read all followed flights in one statement and wake where there is news; return the shortest lease left."""
+        with self._changed:
+            followed = [watch for watches in self._watches.values() for watch in watches if watch.flight_id]
+        if not followed:
+            return None
+        states = {
+            state.flight_id: state
+            for state in self._store.poll({w.flight_id for w in followed if w.flight_id})
+        }
+        for watch in followed:
+            if watch.flight_id is not None and watch.is_past(states.get(watch.flight_id)):
+                watch.wake()
+        leases = [
+            s.lease_remaining
+            for s in states.values()
+            if s.lease_remaining is not None and s.lease_remaining > 0
+        ]
+        return min(leases, default=None)
+
+    def _wait_for_poll(self) -> bool:
+        """Wait until a poll is due; False when this is closed."""
+        with self._changed:
+            while not self._is_closed:
+                left = self._next_poll - self._monotonic()
+                if self._waiting and left <= 0:
+                    self._next_poll = float("inf")
+                    return True
+                self._changed.wait(left if self._waiting and left < float("inf") else None)
+            return False
+
+    def _poll_by(self, then: float) -> None:
+        if then < self._next_poll:
+            self._next_poll = then
+            self._changed.notify_all()
+
+    def _pause(self, lease_remaining: float | None) -> float:
+        """Return the seconds until the next poll: the interval, jittered, or the end of the next lease."""
+        pause = self._interval * random.uniform(0.75, 1.25)  # noqa: S311  (spreads load, guards nothing)
+        return pause if lease_remaining is None else min(pause, max(lease_remaining, 0.0) + _SOON)
+
+    def _listen_for_ever(self) -> None:
+        while (stages := self._stages_to_hear()) is not None:
+            try:
+                if any([self._notifier.open(stage) for stage in stages]):
+                    # What was sent before the position was known can only be seen in the rows.
+                    with self._changed:
+                        self._poll_by(self._monotonic())
+                hints = self._notifier.read(stages, LISTEN_FOR)
+            except ConnectionError as exc:
+                announce(coordination_failed, component="notify", error=type(exc).__name__)
+                with self._changed:
+                    self._changed.wait_for(lambda: self._is_closed, self._interval)
+                continue
+            for hint in hints:
+                self._wake(hint.digest)
+
+    def _stages_to_hear(self) -> list[str] | None:
+        """Wait until somebody follows; None when this is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed or self._waiting)
+            return None if self._is_closed else list(self._waiting)
+
+    def _wake(self, digest: bytes) -> None:
+        with self._changed:
+            for watch in self._watches.get(digest, ()):
+                watch.wake()

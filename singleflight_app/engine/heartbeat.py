@@ -1,0 +1,208 @@
+"""One thread per process keeps its leases: renews them, notices their loss, ends hung calls, writes late settles.
+
+A beat that fails is not a lost lease. A lease is lost when the row says so; until then its owner goes on.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from singleflight_app.domain.exceptions import CoordinationUnavailable
+from singleflight_app.domain.flight import Settled
+from singleflight_app.domain.keys import FlightKey
+from singleflight_app.domain.policy import StagePolicy
+from singleflight_app.domain.records import Beat, LeaseState
+from singleflight_app.domain.states import Status
+from singleflight_app.engine.ports import FlightStore
+from singleflight_app.telemetry.signals import announce, coordination_failed, lease_lost
+
+_BEATS_TOGETHER = 0.5  #: leases due within this part of their interval share a statement
+_RETRIES_PER_BEAT = 4
+
+
+@dataclass(eq=False)
+class Lease:
+    """A generation that this process runs."""
+
+    key: FlightKey
+    policy: StagePolicy
+    flight_id: int
+    generation: int
+    pid: int
+    #: Monotonic time before the grant or the last good beat was sent: the trust counts from there.
+    sent_at: float
+    run_until: float  #: monotonic end of `execution_timeout`
+    on_timeout: Callable[["Lease"], None]
+    beat_at: float = 0.0
+    lost: threading.Event = field(default_factory=threading.Event)
+    lost_reason: str = ""  #: "superseded", "cancelled" or "vanished"
+    is_timed_out: bool = False
+    late: Settled | None = None  #: the end that could not be written yet
+    late_until: float = 0.0
+
+    def is_in_doubt(self, now: float) -> bool:
+        """The lease may be over by now: no beat got through for its whole length."""
+        return now >= self.sent_at + self.policy.lease
+
+
+class Heartbeat:
+    """The leases of this process."""
+
+    def __init__(
+        self,
+        store: FlightStore,
+        *,
+        owner: str,
+        settle_late: Callable[[Lease], bool],
+        limits: tuple[int, int] = (1000, 64_000_000),
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store, self._owner, self._monotonic = store, owner, monotonic
+        self._settle_late = settle_late
+        self._max_late, self._max_late_bytes = limits
+        self._changed = threading.Condition()
+        self._leases: dict[int, Lease] = {}  # by generation
+        self._is_started = self._is_closed = False
+
+    def hold(self, lease: Lease) -> None:
+        """Begin to beat for a lease."""
+        with self._changed:
+            lease.beat_at = lease.sent_at + lease.policy.heartbeat
+            earliest = min((held.beat_at for held in self._leases.values()), default=float("inf"))
+            self._leases[lease.generation] = lease
+            self._start()
+            if lease.beat_at < earliest:
+                self._changed.notify()
+
+    def release(self, lease: Lease) -> None:
+        """Stop beating for a lease that is settled, lost or given up."""
+        with self._changed:
+            self._leases.pop(lease.generation, None)
+
+    def settle_later(self, lease: Lease, settled: Settled, *, within: float) -> bool:
+        """Keep an end that could not be written, and the lease with it; False: there are too many already."""
+        with self._changed:
+            waiting = [held.late for held in self._leases.values() if held.late is not None]
+            size = sum(len(late.result.payload) for late in (*waiting, settled) if late.result is not None)
+            if len(waiting) >= self._max_late or size > self._max_late_bytes:
+                return False
+            now = self._monotonic()
+            lease.late, lease.late_until = settled, now + within
+            lease.beat_at = now + lease.policy.heartbeat / _RETRIES_PER_BEAT
+            self._leases[lease.generation] = lease
+            self._start()
+            self._changed.notify()
+            return True
+
+    def held(self) -> list[Lease]:
+        """Return the leases of this process."""
+        with self._changed:
+            return list(self._leases.values())
+
+    def generations(self) -> set[int]:
+        """Return the generations that this process runs or has yet to settle."""
+        with self._changed:
+            return set(self._leases)
+
+    def close(self) -> None:
+        """End the thread at its next turn."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def _start(self) -> None:
+        if not self._is_started:
+            self._is_started = True
+            threading.Thread(target=self._beat_for_ever, name="singleflight-beat", daemon=True).start()
+
+    def _beat_for_ever(self) -> None:
+        while self._wait_for_beat():
+            self.beat()
+
+    def _wait_for_beat(self) -> bool:
+        """Wait until a lease is due; False when this is closed."""
+        with self._changed:
+            while not self._is_closed:
+                due = min((self._due(lease) for lease in self._leases.values()), default=float("inf"))
+                left = due - self._monotonic()
+                if left <= 0:
+                    return True
+                self._changed.wait(None if left == float("inf") else left)
+            return False
+
+    @staticmethod
+    def _due(lease: Lease) -> float:
+        return lease.beat_at if lease.late is not None else min(lease.beat_at, lease.run_until)
+
+    def beat(self) -> None:
+        """Do what is due: end hung calls, renew leases, write late settles."""
+        now = self._monotonic()
+        leases = self.held()
+        for lease in leases:
+            if lease.late is None and now >= lease.run_until:
+                self._end_hung_call(lease)
+        due = [
+            lease
+            for lease in leases
+            if not lease.is_timed_out and now >= lease.beat_at - _BEATS_TOGETHER * lease.policy.heartbeat
+        ]
+        if due:
+            self._renew(due, now)
+        for lease in leases:
+            if lease.late is not None:
+                self._write_late(lease, now)
+
+    def _write_late(self, lease: Lease, now: float) -> None:
+        if now >= lease.late_until or self._settle_late(lease):
+            self.release(lease)
+        else:
+            lease.beat_at = max(lease.beat_at, now + lease.policy.heartbeat / _RETRIES_PER_BEAT)
+
+    def _end_hung_call(self, lease: Lease) -> None:
+        self.release(lease)
+        lease.is_timed_out = True
+        lease.on_timeout(lease)
+
+    def _renew(self, due: list[Lease], now: float) -> None:
+        for lease in due:
+            lease.beat_at = now + lease.policy.heartbeat / _RETRIES_PER_BEAT
+        try:
+            beats = [Beat(lease.flight_id, lease.generation, lease.policy.lease) for lease in due]
+            renewed = self._store.renew(beats, owner=self._owner)
+            missing = [lease for lease in due if lease.flight_id not in renewed]
+            # A new statement: what the renewing one could have seen beside its refusals is stale.
+            found = self._store.poll([lease.flight_id for lease in missing]) if missing else []
+        except CoordinationUnavailable as exc:
+            announce(coordination_failed, component="beat", error=type(exc).__name__)
+            return
+        states = {state.flight_id: state for state in found}
+        for lease in due:
+            if lease.flight_id in renewed:
+                lease.sent_at, lease.beat_at = now, now + lease.policy.heartbeat
+            elif (reason := self._loss(lease, states.get(lease.flight_id))) is not None:
+                self._lose(lease, reason)
+
+    def _loss(self, lease: Lease, state: LeaseState | None) -> str | None:
+        """Return why the row proves a loss; None: it was only locked, and the next beat tries again."""
+        if state is None:
+            return "vanished"
+        if state.generation != lease.generation or (
+            state.status == Status.RUNNING and state.owner != self._owner
+        ):
+            return "superseded"
+        if state.status == Status.CANCELLED:
+            return "cancelled"
+        return None
+
+    def _lose(self, lease: Lease, reason: str) -> None:
+        lease.lost_reason = reason
+        self.release(lease)
+        lease.lost.set()
+        announce(
+            lease_lost,
+            stage=lease.key.stage,
+            flight_id=lease.flight_id,
+            generation=lease.generation,
+            reason=reason,
+        )

@@ -1,0 +1,305 @@
+"""The owner's part: run the function under its lease, write its end once, and hand it on.
+
+No connection and no transaction of the app is held while the function runs. Once it returned, its answer
+reaches the callers whatever else breaks.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+from singleflight_app.domain.exceptions import CoordinationUnavailable, ResultUnreadable, seconds
+from singleflight_app.domain.flight import NO_USAGE, Failure, Settled, StoredResult, Usage
+from singleflight_app.domain.records import FlightSnapshot, Hint, Ticket
+from singleflight_app.domain.states import Layer, Role, Status
+from singleflight_app.engine.call import Call, Ended, Granted
+from singleflight_app.engine.context import FlightContext, running
+from singleflight_app.engine.failures import failure_of, timed_out, too_large
+from singleflight_app.engine.heartbeat import Heartbeat, Lease
+from singleflight_app.engine.local import LocalFlight, Shared
+from singleflight_app.engine.ports import FlightStore, Memory, Notifier, ReplayCache
+from singleflight_app.telemetry.signals import (
+    announce,
+    coordination_failed,
+    flight_degraded,
+    flight_fenced,
+    flight_settled,
+    result_changed,
+)
+
+logger = logging.getLogger("singleflight_app")
+
+R = TypeVar("R")
+
+_DETACHED = Failure(
+    "singleflight_app.FlightCancelled", "its owner left before the call ended", retryable=True
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _End(Generic[R]):
+    """What the function came to: what is written, what this process's callers share, what the owner's caller sees."""
+
+    written: Settled
+    shared: Settled
+    error: Exception | None = None
+    copy: tuple[R] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What became of a settle: stored (`is_stored`), refused (`row` says by whom; None: gone), or not written yet."""
+
+    is_stored: bool = False
+    is_forgotten: bool = False
+    is_refused: bool = False
+    row: FlightSnapshot | None = None
+
+
+class Owning:
+    """Runs and settles the generations of one process."""
+
+    def __init__(
+        self,
+        store: FlightStore,
+        cache: ReplayCache,
+        memory: Memory,
+        notifier: Notifier,
+        *,
+        owner: str,
+        limits: tuple[int, int],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store, self._cache, self._memory, self._notifier = store, cache, memory, notifier
+        self._owner, self._monotonic = owner, monotonic
+        self.heartbeat = Heartbeat(
+            store, owner=owner, settle_late=self._settle_late, limits=limits, monotonic=monotonic
+        )
+
+    def own(
+        self,
+        call: Call[R],
+        granted: Granted,
+        flight: LocalFlight,
+        *,
+        ticket: Ticket | None,
+        follow_newer: Callable[[], Settled | None],
+    ) -> Ended[R]:
+        """Run the call under its lease and settle it; a BaseException releases the flight and goes on up.
+
+        `follow_newer` waits for the outcome of whoever fenced this owner out; None: none came.
+        """
+        lease = self._take(call, granted, flight)
+        context = FlightContext(
+            call.key,
+            owner=self._owner,
+            lease=lease,
+            attempt=granted.row.attempts,
+            is_in_doubt=lambda: lease.is_in_doubt(self._monotonic()),
+        )
+        began = self._monotonic()
+        try:
+            end = self._run(call, context)
+        except BaseException:
+            self._give_up(lease, context.usage)
+            raise
+        seconds_run = self._monotonic() - began
+        sent_at = self._monotonic()
+        verdict = self._settle(lease, end.written)
+        if verdict.is_refused:
+            return self._refused(lease, end, verdict.row, follow_newer)
+        if verdict.is_stored:
+            self.heartbeat.release(lease)
+            self._announce_settled(lease, end.written, seconds_run)
+            self._spread(call, end.written, None if verdict.is_forgotten else ticket, verdict, sent_at)
+        return Ended(end.shared, Role.OWNER, Layer.CALL, end.error, end.copy)
+
+    def run_degraded(self, call: Call[R]) -> Ended[R]:
+        """Run the call without a generation, for hybrid mode with the database out of reach."""
+        announce(flight_degraded, stage=call.key.stage)
+        end = self._run(call, FlightContext(call.key, owner=self._owner, lease=None, attempt=1))
+        return Ended(replace(end.shared, degraded=True), Role.OWNER, Layer.CALL, end.error, end.copy)
+
+    def release_all(self) -> None:
+        """Let go of every lease at exit, so that others need not wait until it runs out."""
+        for lease in self.heartbeat.held():
+            if lease.late is None:
+                self._give_up(lease, NO_USAGE)
+            else:
+                self._settle_late(lease)
+
+    def _take(self, call: Call[R], granted: Granted, flight: LocalFlight) -> Lease:
+        def end_hung(lease: Lease) -> None:
+            self._end_hung(lease, flight)
+
+        flight.flight_id, flight.generation = granted.row.flight_id, granted.row.generation
+        lease = Lease(
+            key=call.key,
+            policy=call.policy,
+            flight_id=granted.row.flight_id,
+            generation=granted.row.generation,
+            pid=os.getpid(),
+            sent_at=granted.sent_at,
+            run_until=self._monotonic() + seconds(call.policy.execution_timeout),
+            on_timeout=end_hung,
+        )
+        self.heartbeat.hold(lease)
+        return lease
+
+    def _run(self, call: Call[R], context: FlightContext) -> _End[R]:
+        try:
+            with running(context):
+                value = call.function()
+        except Exception as exc:  # noqa: BLE001  (whatever the function raises is its flight's end)
+            return _failed(context, failure_of(exc, call.policy), exc)
+        try:
+            result = call.codec.encode(value)
+            copy = call.codec.decode(result)
+        except ResultUnreadable as exc:
+            exc.value = value  # a paid answer reaches at least its own caller
+            return _failed(context, replace(failure_of(exc, call.policy), retryable=False), exc)
+        if _differs(copy, value):
+            announce(result_changed, stage=call.key.stage)
+        shared = _settled(context, Status.SUCCEEDED, result=result)
+        written = shared
+        if result.size > call.policy.max_result_bytes:
+            written = _settled(context, Status.FAILED, failure=too_large(result.size, call.policy))
+        return _End(written, shared, copy=(copy,))
+
+    def _settle(self, lease: Lease, settled: Settled) -> _Verdict:
+        """Write the end; if the database can't be reached, keep the lease and let the heartbeat try again."""
+        if lease.pid != os.getpid():
+            return _Verdict()  # a forked child runs its parent's call to the end; the flight is the parent's
+        try:
+            return self._try_settle(lease, settled)
+        except CoordinationUnavailable as exc:
+            within = seconds(lease.policy.result_ttl)
+            if not self.heartbeat.settle_later(lease, settled, within=within):
+                self.heartbeat.release(lease)
+            announce(coordination_failed, component="settle", error=type(exc).__name__)
+            return _Verdict()
+
+    def _try_settle(self, lease: Lease, settled: Settled) -> _Verdict:
+        ttl = lease.policy.result_ttl if settled.result is not None else lease.policy.failure_ttl
+        is_forgotten = self._store.settle(settled, owner=self._owner, ttl=seconds(ttl))
+        if is_forgotten is not None:
+            return _Verdict(is_stored=True, is_forgotten=is_forgotten)
+        row = self._store.read(lease.flight_id)
+        if row is not None and row.generation == lease.generation and row.status == settled.status:
+            return _Verdict(is_stored=True, is_forgotten=row.forgotten)  # an earlier try's reply was lost
+        return _Verdict(is_refused=True, row=row)
+
+    def _refused(
+        self,
+        lease: Lease,
+        end: _End[R],
+        row: FlightSnapshot | None,
+        follow_newer: Callable[[], Settled | None],
+    ) -> Ended[R]:
+        """Return what the callers of a fenced owner get (rule R3)."""
+        self.heartbeat.release(lease)
+        own = Ended(end.shared, Role.OWNER, Layer.CALL, end.error, end.copy)
+        if row is None:
+            return own
+        self._fence(lease, end.written)
+        if row.generation == lease.generation and row.status == Status.CANCELLED:
+            return replace(own, settled=row.settled(), error=None, copy=None)
+        if not lease.is_timed_out and (row.generation > lease.generation or not row.is_settled):
+            newer = follow_newer()
+            if newer is not None and newer.status is Status.SUCCEEDED:
+                return Ended(newer, Role.FOLLOWER, Layer.DATABASE)
+        return replace(own, settled=replace(end.shared, superseded=True))
+
+    def _fence(self, lease: Lease, settled: Settled) -> None:
+        facts = {"stage": lease.key.stage, "flight_id": lease.flight_id, "generation": lease.generation}
+        announce(flight_fenced, **facts, usage=settled.usage)
+        try:
+            self._store.record_fence(lease.flight_id, lease.generation, owner=self._owner)
+        except CoordinationUnavailable as exc:
+            announce(coordination_failed, component="settle", error=type(exc).__name__)
+
+    def _settle_late(self, lease: Lease) -> bool:
+        """Try an end again that could not be written; True when the database said stored or fenced."""
+        if lease.late is None:
+            return True
+        try:
+            verdict = self._try_settle(lease, lease.late)
+        except CoordinationUnavailable:
+            return False
+        if verdict.is_stored:
+            self._announce_settled(lease, lease.late, None)
+            self._hint(lease)
+        else:
+            self._fence(lease, lease.late)
+        return True
+
+    def _end_hung(self, lease: Lease, flight: LocalFlight) -> None:
+        """Settle a call that outlived `execution_timeout`; it may go on, but it holds no key any more."""
+        end = Settled(lease.flight_id, lease.generation, Status.TIMED_OUT, failure=timed_out(lease.policy))
+        if not self._settle(lease, end).is_refused:
+            flight.publish(Shared(end, Role.OWNER, Layer.CALL))
+            self._announce_settled(lease, end, seconds(lease.policy.execution_timeout))
+            self._hint(lease)
+
+    def _give_up(self, lease: Lease, usage: Usage) -> None:
+        """Release a flight whose call did not end, so that a waiter takes it at once."""
+        end = Settled(lease.flight_id, lease.generation, Status.CANCELLED, failure=_DETACHED, usage=usage)
+        self.heartbeat.release(lease)
+        if self._settle(lease, end).is_stored:
+            self._hint(lease)
+
+    def _spread(
+        self, call: Call[R], settled: Settled, ticket: Ticket | None, verdict: _Verdict, sent_at: float
+    ) -> None:
+        """Hand a stored end on: replay memory, replay cache, hint. Whatever breaks here, the end is stored."""
+        digest, policy = call.key.digest, call.policy
+        ttl = seconds(policy.result_ttl)
+        try:
+            if policy.replay_memory and not verdict.is_forgotten:
+                until = sent_at + min(seconds(policy.replay_memory_ttl), ttl)
+                self._memory.keep(digest, settled, until=until)
+            if policy.replay_cache:
+                self._cache.keep(digest, settled, ticket, remaining=ttl, as_of=sent_at)
+            self._notifier.publish(call.key.stage, Hint(digest, settled.generation or 0))
+        except Exception as exc:
+            logger.exception("handing on the end of %s failed", call.key)
+            announce(coordination_failed, component="notify", error=type(exc).__name__)
+
+    def _hint(self, lease: Lease) -> None:
+        self._notifier.publish(lease.key.stage, Hint(lease.key.digest, lease.generation))
+
+    def _announce_settled(self, lease: Lease, settled: Settled, seconds_run: float | None) -> None:
+        announce(
+            flight_settled,
+            stage=lease.key.stage,
+            flight_id=lease.flight_id,
+            generation=lease.generation,
+            status=settled.status,
+            seconds=seconds_run,
+            usage=settled.usage,
+        )
+
+
+def _settled(
+    context: FlightContext,
+    status: Status,
+    *,
+    result: StoredResult | None = None,
+    failure: Failure | None = None,
+) -> Settled:
+    return Settled(context.flight_id, context.generation, status, result, failure, context.usage)
+
+
+def _failed(context: FlightContext, failure: Failure, error: Exception) -> _End[R]:
+    settled = _settled(context, Status.FAILED, failure=failure)
+    return _End(settled, settled, error)
+
+
+def _differs(copy: object, value: object) -> bool:
+    try:
+        return bool(copy != value)
+    except Exception:  # noqa: BLE001  (a value's own __eq__ must not cost a paid answer)
+        return True

@@ -1,0 +1,172 @@
+"""What the engine needs from the outside; `api` puts the real things in.
+
+Stores raise CoordinationUnavailable when they can't answer. Caches and notifiers only make things
+faster: they never raise, and a failure of theirs is announced by themselves.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from singleflight_app.domain.flight import Settled, StoredResult
+from singleflight_app.domain.keys import FlightKey
+from singleflight_app.domain.policy import StagePolicy
+from singleflight_app.domain.records import (
+    Beat,
+    ExpiredFlight,
+    FlightSnapshot,
+    Forgotten,
+    Hint,
+    LeaseState,
+    Looked,
+    StoredArguments,
+    Ticket,
+)
+from singleflight_app.domain.states import Claim
+
+R = TypeVar("R")
+
+
+class FlightStore(Protocol):
+    """Flight rows and their moves. None is an ordinary refusal: the row is not as the caller saw it."""
+
+    def claim(
+        self, key: FlightKey, *, label: str, owner: str, lease: float
+    ) -> tuple[bool, FlightSnapshot] | None:
+        """Insert a running row and return (True, row), or return (False, row as it is); None: ask again."""
+
+    def grant(
+        self,
+        row: FlightSnapshot,
+        claim: Claim,
+        *,
+        owner: str,
+        policy: StagePolicy,
+        starts_pending: bool = False,
+    ) -> FlightSnapshot | None:
+        """Grant a new generation over `row`."""
+
+    def read(self, flight_id: int) -> FlightSnapshot | None:
+        """Return the row as it is."""
+
+    def poll(self, flight_ids: Collection[int]) -> list[LeaseState]:
+        """Return where these flights are; one that is gone is missing from the list."""
+
+    def renew(self, beats: Sequence[Beat], *, owner: str) -> set[int]:
+        """Renew leases and return the ids of those renewed."""
+
+    def settle(self, settled: Settled, *, owner: str, ttl: float) -> bool | None:
+        """Write the end of a generation; return whether the flight was forgotten meanwhile."""
+
+    def record_fence(self, flight_id: int, generation: int, *, owner: str) -> None:
+        """Leave the audit row of a refused settle."""
+
+    def lose(self, flight_id: int, generation: int, *, ttl: float, message: str, grace: float = 0.0) -> bool:
+        """Settle an expired flight as lost; False: it moved meanwhile."""
+
+    def forget(
+        self,
+        *,
+        digest: bytes | None = None,
+        flight_id: int | None = None,
+        generation: int | None = None,
+        actor: str = "",
+    ) -> Forgotten | None:
+        """Mark an outcome as forgotten."""
+
+    def may_take_over(self, lease: float) -> bool:
+        """Tell whether this process has had the store in reach for one lease (rule R18)."""
+
+    def close(self) -> None:
+        """Let go of connections."""
+
+
+class FlightQueue(Protocol):
+    """Background flights: rows that wait for a worker, and those that lost theirs."""
+
+    def submit(
+        self, key: FlightKey, *, label: str, arguments: Mapping[str, str]
+    ) -> tuple[bool, FlightSnapshot] | None:
+        """Insert a pending row and return (True, row), or return (False, row as it is); None: ask again."""
+
+    def queue(
+        self,
+        row: FlightSnapshot,
+        *,
+        kind: str,
+        policy: StagePolicy,
+        arguments: Mapping[str, str] | None = None,
+        grace: float = 0.0,
+    ) -> FlightSnapshot | None:
+        """Make a settled or expired flight pending again."""
+
+    def read(self, flight_id: int) -> FlightSnapshot | None:
+        """Return the row as it is."""
+
+    def lose(self, flight_id: int, generation: int, *, ttl: float, message: str, grace: float = 0.0) -> bool:
+        """Settle an expired flight as lost; False: it moved meanwhile."""
+
+    def expired(self, limit: int) -> list[ExpiredFlight]:
+        """Return running flights whose lease is over, oldest first."""
+
+    def unsent(self, *, spacing: float, limit: int) -> list[int]:
+        """Mark pending flights as sent again and return their ids."""
+
+    def arguments(self, flight_id: int) -> StoredArguments | None:
+        """Return what a worker needs to run a flight."""
+
+    def may_take_over(self, lease: float) -> bool:
+        """Tell whether this process has had the store in reach for one lease (rule R18)."""
+
+
+class ReplayCache(Protocol):
+    """Outcomes near the caller."""
+
+    def look(self, digest: bytes) -> Looked:
+        """Return the outcome of the key, or the ticket for writing one."""
+
+    def keep(
+        self, digest: bytes, settled: Settled, ticket: Ticket | None, *, remaining: float, as_of: float
+    ) -> None:
+        """Offer an outcome with `remaining` seconds of TTL, read or settled at monotonic `as_of`."""
+
+    def raise_floor(self, digest: bytes, generation: int) -> None:
+        """Refuse generations up to this one; raise CoordinationUnavailable if that can't be confirmed."""
+
+
+class Memory(Protocol):
+    """Outcomes inside this process; times are monotonic."""
+
+    def look(self, digest: bytes) -> Settled | None:
+        """Return the outcome of a key, if it is still fresh."""
+
+    def keep(self, digest: bytes, settled: Settled, *, until: float) -> None:
+        """Offer a success until a monotonic time."""
+
+    def raise_floor(self, digest: bytes, generation: int) -> None:
+        """Drop the key's outcome up to `generation` and refuse it from now on."""
+
+
+class Notifier(Protocol):
+    """Hints from owner to follower, across processes."""
+
+    #: Whether hints can arrive at all; without, followers rely on the poll.
+    is_listening: bool
+
+    def publish(self, stage: str, hint: Hint) -> None:
+        """Send a hint to every process that listens to the stage."""
+
+    def open(self, stage: str) -> bool:
+        """Begin to remember the stage's position; True when it was not known before."""
+
+    def read(self, stages: Collection[str], timeout: float) -> list[Hint]:
+        """Wait up to `timeout` seconds for hints; raise ConnectionError when the stream is out of reach."""
+
+
+class Codec(Protocol[R]):
+    """Turns results into stored bytes and back."""
+
+    def encode(self, value: R) -> StoredResult:
+        """Return the stored form; a value that has none is ResultUnreadable."""
+
+    def decode(self, stored: StoredResult) -> R:
+        """Return a fresh copy; damaged or foreign bytes are ResultUnreadable."""

@@ -1,0 +1,1 @@
+"""Hints across processes: look at the database. Losing one costs a poll interval, nothing else."""

@@ -1,0 +1,22 @@
+"""Stands in where no Redis is configured: followers rely on the poll."""
+
+from collections.abc import Collection
+
+from singleflight_app.domain.records import Hint
+
+
+class NullNotifier:
+    """Sends nothing and hears nothing."""
+
+    is_listening = False
+
+    def publish(self, stage: str, hint: Hint) -> None:
+        """Send nothing."""
+
+    def open(self, stage: str) -> bool:  # noqa: ARG002  (the port's signature)
+        """Have no position to remember."""
+        return False
+
+    def read(self, stages: Collection[str], timeout: float) -> list[Hint]:  # noqa: ARG002  (the port's signature)
+        """Hear nothing; never called, since `is_listening` is False."""
+        return []

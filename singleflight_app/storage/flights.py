@@ -1,0 +1,214 @@
+"""The PostgreSQL store: each method is one named statement of queries.sql with types."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from psycopg.types.json import Jsonb
+
+from singleflight_app.domain.exceptions import seconds
+from singleflight_app.domain.flight import NO_RESULT, Failure, Settled
+from singleflight_app.domain.keys import FlightKey
+from singleflight_app.domain.policy import StagePolicy
+from singleflight_app.domain.records import (
+    Beat,
+    ExpiredFlight,
+    FlightSnapshot,
+    Forgotten,
+    LeaseState,
+    StoredArguments,
+)
+from singleflight_app.domain.states import Claim
+from singleflight_app.storage.pool import Database, Rows
+from singleflight_app.storage.queries import query
+
+_KINDS = {Claim.OWNER_TAKEOVER: "taken_over", Claim.OWNER_RETRY: "retried"}
+_NO_FAILURE = Failure("", "", retryable=False)
+
+
+class PostgresFlights:
+    """Flight rows in the table `singleflight_flight`; implements FlightStore and FlightQueue."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def claim(
+        self, key: FlightKey, *, label: str, owner: str, lease: float
+    ) -> tuple[bool, FlightSnapshot] | None:
+        """Insert a running row, or return the visible one; None: a rival committed meanwhile, ask again."""
+        return _claimed(self._run("claim_flight", {**_of_key(key, label), "owner": owner, "lease": lease}))
+
+    def submit(
+        self, key: FlightKey, *, label: str, arguments: Mapping[str, str]
+    ) -> tuple[bool, FlightSnapshot] | None:
+        """Insert a pending row, or return the visible one; None: a rival committed meanwhile, ask again."""
+        return _claimed(
+            self._run("submit_flight", {**_of_key(key, label), "arguments": Jsonb(dict(arguments))})
+        )
+
+    def grant(
+        self,
+        row: FlightSnapshot,
+        claim: Claim,
+        *,
+        owner: str,
+        policy: StagePolicy,
+        starts_pending: bool = False,
+    ) -> FlightSnapshot | None:
+        """Grant a new generation over `row`; None: the row moved, or another caller is moving it."""
+        rows = self._run(
+            "grant_flight",
+            {
+                **_open_flight(
+                    row, pending_timeout=seconds(policy.pending_timeout), starts_pending=starts_pending
+                ),
+                "owner": owner,
+                "lease": policy.lease,
+                "again": claim in _KINDS,
+                "kind": _KINDS.get(claim, "granted"),
+            },
+        )
+        return FlightSnapshot._make(rows[0]) if rows else None
+
+    def queue(
+        self,
+        row: FlightSnapshot,
+        *,
+        kind: str,
+        policy: StagePolicy,
+        arguments: Mapping[str, str] | None = None,
+        grace: float = 0.0,
+    ) -> FlightSnapshot | None:
+        """Make a settled or expired flight pending again; None: it moved meanwhile."""
+        stored = None if arguments is None else Jsonb(dict(arguments))
+        is_open = _open_flight(row, grace=grace, pending_timeout=seconds(policy.pending_timeout))
+        rows = self._run("queue_flight", {**is_open, "kind": kind, "arguments": stored})
+        return FlightSnapshot._make(rows[0]) if rows else None
+
+    def read(self, flight_id: int) -> FlightSnapshot | None:
+        """Return the row, or None when it is gone."""
+        rows = self._run("read_flight", {"flight_id": flight_id})
+        return FlightSnapshot._make(rows[0]) if rows else None
+
+    def poll(self, flight_ids: Collection[int]) -> list[LeaseState]:
+        """Return where these flights are; one that is gone is missing."""
+        return [LeaseState._make(row) for row in self._run("poll_flights", {"flight_ids": list(flight_ids)})]
+
+    def renew(self, beats: Sequence[Beat], *, owner: str) -> set[int]:
+        """Renew leases in one statement; the ids that come back were renewed."""
+        columns = {
+            "flight_ids": [beat.flight_id for beat in beats],
+            "generations": [beat.generation for beat in beats],
+            "leases": [beat.lease for beat in beats],
+        }
+        return {row[0] for row in self._run("renew_leases", {**columns, "owner": owner})}
+
+    def settle(self, settled: Settled, *, owner: str, ttl: float) -> bool | None:
+        """Write the end of a generation; None: refused, or stored by a try whose reply was lost."""
+        result = settled.result or NO_RESULT
+        failure = settled.failure or _NO_FAILURE
+        rows = self._run(
+            "settle_flight",
+            {
+                "flight_id": settled.flight_id,
+                "generation": settled.generation,
+                "owner": owner,
+                "status": settled.status.value,
+                "ttl": ttl,
+                "payload": result.payload if settled.result else None,
+                "encoding": result.encoding,
+                "checksum": result.checksum if settled.result else None,
+                "size": result.size if settled.result else failure.size or None,
+                "error_type": failure.error_type,
+                "error_message": failure.message,
+                "retryable": failure.retryable,
+                "model": settled.usage.model,
+                "input_tokens": settled.usage.input_tokens,
+                "output_tokens": settled.usage.output_tokens,
+                "cost": settled.usage.cost,
+            },
+        )
+        return bool(rows[0][0]) if rows else None
+
+    def record_fence(self, flight_id: int, generation: int, *, owner: str) -> None:
+        """Leave the audit row of a refused settle, once per generation."""
+        self._run("record_fence", {"flight_id": flight_id, "generation": generation, "owner": owner})
+
+    def lose(self, flight_id: int, generation: int, *, ttl: float, message: str, grace: float = 0.0) -> bool:
+        """Settle an expired flight as lost; False: it moved, or another caller is moving it."""
+        return bool(
+            self._run(
+                "lose_flight",
+                {
+                    "flight_id": flight_id,
+                    "generation": generation,
+                    "ttl": ttl,
+                    "grace": grace,
+                    "message": message,
+                },
+            )
+        )
+
+    def forget(
+        self,
+        *,
+        digest: bytes | None = None,
+        flight_id: int | None = None,
+        generation: int | None = None,
+        actor: str = "",
+    ) -> Forgotten | None:
+        """Mark an outcome as forgotten; None: there is none to drop."""
+        rows = self._run(
+            "forget_flight",
+            {"digest": digest, "flight_id": flight_id, "generation": generation, "actor": actor},
+        )
+        return Forgotten._make(rows[0]) if rows else None
+
+    def expire_lease(self, flight_id: int, *, actor: str) -> Forgotten | None:
+        """End a running flight's lease by hand; None: it is not running."""
+        rows = self._run("expire_lease", {"flight_id": flight_id, "actor": actor})
+        return Forgotten(*rows[0], already=False) if rows else None
+
+    def expired(self, limit: int) -> list[ExpiredFlight]:
+        """Return running flights whose lease is over, oldest first."""
+        return [ExpiredFlight._make(row) for row in self._run("expired_flights", {"limit": limit})]
+
+    def unsent(self, *, spacing: float, limit: int) -> list[int]:
+        """Mark pending flights as sent again and return their ids."""
+        return [row[0] for row in self._run("unsent_flights", {"spacing": spacing, "limit": limit})]
+
+    def arguments(self, flight_id: int) -> StoredArguments | None:
+        """Return what a worker needs to run a flight; None: it needs none any more."""
+        rows = self._run("stored_arguments", {"flight_id": flight_id})
+        return StoredArguments._make(rows[0]) if rows else None
+
+    def may_take_over(self, lease: float) -> bool:
+        """Tell whether this process has had the server in reach for one lease (rule R18)."""
+        return self._database.was_reachable_for(lease)
+
+    def close(self) -> None:
+        """Close the pool."""
+        self._database.close()
+
+    def _run(self, name: str, parameters: Mapping[str, Any]) -> Rows:
+        return self._database.run(query(name), parameters)
+
+
+def _of_key(key: FlightKey, label: str) -> dict[str, Any]:
+    return {"digest": key.digest, "stage": key.stage, "scope": key.scope, "label": label}
+
+
+def _claimed(rows: Rows) -> tuple[bool, FlightSnapshot] | None:
+    return (rows[0][0], FlightSnapshot._make(rows[0][1:])) if rows else None
+
+
+def _open_flight(
+    row: FlightSnapshot, *, grace: float = 0.0, pending_timeout: float = 0.0, starts_pending: bool = False
+) -> dict[str, Any]:
+    return {
+        "flight_id": row.flight_id,
+        "generation": row.generation,
+        "status": row.status,
+        "grace": grace,
+        "pending_timeout": pending_timeout,
+        "starts_pending": starts_pending,
+    }

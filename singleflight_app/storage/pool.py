@@ -1,0 +1,167 @@
+"""The app's own connections: autocommit, bounded in number and in time, apart from Django's.
+
+Callers' transactions, routers and replicas don't touch them. A statement that got no reply may have
+committed all the same (rule R6), so every statement that is sent twice here must bear it.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, TypeVar
+
+import psycopg
+from django.db import connections
+from psycopg import errors
+from psycopg.abc import PQGen
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from singleflight_app.conf import Settings
+from singleflight_app.domain.exceptions import CoordinationUnavailable
+
+BORROW_TIMEOUT = 2.0
+PROBE_INTERVAL = 0.5
+Rows = list[tuple[Any, ...]]
+RV = TypeVar("RV")
+_UNREACHABLE = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
+_CONFLICTS = (errors.SerializationFailure, errors.DeadlockDetected)
+
+
+class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection on which no statement outlasts `statement_timeout` seconds, kept by the client.
+
+    A `SET` would be session state, which a transaction-pooling proxy hands to somebody else.
+    """
+
+    statement_timeout = 2.0
+
+    def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
+        """Wait for the server; past the timeout close the connection, whose state is unknown then."""
+        try:
+            return super().wait(gen, interval, self.statement_timeout if timeout is None else timeout)
+        except psycopg.OperationalError:
+            if not self.closed and self.info.transaction_status == psycopg.pq.TransactionStatus.ACTIVE:
+                self.close()
+            raise
+
+
+class Database:
+    """Runs named statements on the pool and remembers when the server was last out of reach."""
+
+    def __init__(self, settings: Settings, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._settings, self._monotonic = settings, monotonic
+        self._lock = threading.Lock()
+        self._pool: ConnectionPool[BoundedConnection] | None = None
+        self._pool_target: tuple[object, ...] = ()
+        self._down = self._probing = False
+        self._next_probe = 0.0
+        self._failed_at = float("-inf")
+        self._pid = os.getpid()
+
+    def was_reachable_for(self, seconds: float) -> bool:
+        """Tell whether the server has answered this process for `seconds` without a failure (rule R18)."""
+        return self._monotonic() - self._failed_at >= seconds
+
+    def run(self, statement: bytes, parameters: Mapping[str, Any], *, once: bool = False) -> Rows:
+        """Send one statement and return its rows; a dead connection is replaced once, unless `once`.
+
+        Raises CoordinationUnavailable at once while the server is known to be down, except for the one
+        caller per interval that finds out whether it is back.
+        """
+        probe = self._enter()
+        try:
+            rows = self._try(statement, parameters) if once else self._try_twice(statement, parameters)
+        except _UNREACHABLE as exc:
+            self._failed(exc)
+        except errors.UndefinedTable as exc:
+            problem = "the tables of singleflight_app are missing; run `manage.py migrate`"
+            raise CoordinationUnavailable(problem) from exc
+        finally:
+            if probe:
+                self._probing = False
+        self._down = False
+        return rows
+
+    def close(self) -> None:
+        """Close the pool; the next statement opens a new one. Call it before a database is dropped."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None and self._pid == os.getpid():
+            pool.close(timeout=1.0)
+
+    def _enter(self) -> bool:
+        if not self._down:
+            return False
+        with self._lock:
+            if self._probing or self._monotonic() < self._next_probe:
+                raise CoordinationUnavailable("PostgreSQL is out of reach; the next try is under way")
+            self._probing = True
+        return True
+
+    def _failed(self, exc: Exception) -> NoReturn:
+        self._failed_at = self._monotonic()
+        self._next_probe = self._failed_at + PROBE_INTERVAL
+        self._down = True
+        reason = str(exc).strip().splitlines()[0] if str(exc).strip() else type(exc).__name__
+        raise CoordinationUnavailable(f"PostgreSQL is out of reach: {reason}") from exc
+
+    def _try_twice(self, statement: bytes, parameters: Mapping[str, Any]) -> Rows:
+        try:
+            return self._try(statement, parameters)
+        except _CONFLICTS:
+            return self._try(statement, parameters)
+        except (psycopg.OperationalError, psycopg.InterfaceError):
+            # After a restart every pooled connection is dead, not just this one.
+            self._current_pool().drain()
+            return self._try(statement, parameters)
+
+    def _try(self, statement: bytes, parameters: Mapping[str, Any]) -> Rows:
+        pool = self._current_pool()
+        connection = pool.getconn()
+        try:
+            return connection.execute(statement, parameters, binary=True).fetchall()
+        finally:
+            pool.putconn(connection)
+
+    def _current_pool(self) -> ConnectionPool[BoundedConnection]:
+        target = self._target()
+        if self._pool is not None and target == self._pool_target:
+            return self._pool
+        with self._lock:
+            if self._pool is None or target != self._pool_target:
+                old, self._pool, self._pool_target = self._pool, self._opened(), target
+                if old is not None:
+                    old.close(timeout=0)
+            return self._pool
+
+    def _opened(self) -> ConnectionPool[BoundedConnection]:
+        kind = type(
+            "_Connection", (BoundedConnection,), {"statement_timeout": self._settings.statement_timeout}
+        )
+        pool: ConnectionPool[BoundedConnection] = ConnectionPool(
+            connection_class=kind,
+            kwargs=self._connection_parameters,
+            min_size=1,
+            max_size=self._settings.pool_size,
+            timeout=BORROW_TIMEOUT,
+            reconnect_timeout=BORROW_TIMEOUT,
+            name="singleflight",
+            open=False,
+        )
+        pool.open()
+        return pool
+
+    def _target(self) -> tuple[object, ...]:
+        """Return what tells one server and database from another; the test runner changes NAME in place."""
+        alias = connections[self._settings.database].settings_dict
+        return tuple(alias[name] for name in ("NAME", "HOST", "PORT", "USER"))
+
+    def _connection_parameters(self) -> dict[str, Any]:
+        # Asked for at each new connection, so that a rotated password is taken up.
+        parameters = {"connect_timeout": 2, **connections[self._settings.database].get_connection_params()}
+        # Django's adapters would read jsonb as str; its cursors belong to its wrapper.
+        for name in ("context", "cursor_factory"):
+            parameters.pop(name, None)
+        parameters["prepare_threshold"] = 1 if self._settings.prepare_statements else None
+        parameters["autocommit"] = True
+        return parameters

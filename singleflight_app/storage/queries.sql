@@ -1,0 +1,270 @@
+-- Transitions of a flight, one statement each. Each head names the move, then what "no row" means.
+-- Only clock_timestamp() of this server judges leases and TTLs; durations come in as seconds.
+-- Every write of an owner carries id, generation and owner, so that a late writer matches no row.
+-- `{name}` stands for the fragment of that name.
+
+-- fragment: flight_columns
+-- A row as FlightSnapshot reads it; `f` is the flight.
+f.id, f.generation, f.status, f.owner, f.attempts, f.takeovers,
+extract(epoch from f.lease_expires_at - clock_timestamp())::float8 as lease_remaining,
+extract(epoch from f.expires_at - clock_timestamp())::float8 as outcome_remaining,
+extract(epoch from f.retry_at - clock_timestamp())::float8 as retry_remaining,
+case f.status when 'pending' then extract(epoch from clock_timestamp() - f.created_at)::float8 end as pending_age,
+extract(epoch from clock_timestamp() - pg_postmaster_start_time())::float8 as server_age,
+f.forgotten, f.result, f.encoding, f.checksum, f.size, f.error_type, f.error_message, f.retryable,
+f.model, f.input_tokens, f.output_tokens, f.cost
+
+-- fragment: open_flight
+-- The flight that a grant was decided on, if it is still open to one: the row of that generation and
+-- status, its lease over, its outcome past, forgotten or due for a retry. A locked row is passed over.
+select f.id, f.status as was
+from singleflight_flight f
+where f.id = %(flight_id)s::bigint and f.generation = %(generation)s::bigint and f.status = %(status)s::text
+  and case f.status
+      when 'running' then f.lease_expires_at <= clock_timestamp() - make_interval(secs => %(grace)s::float8)
+      when 'pending' then
+          %(starts_pending)s::bool
+          or f.created_at <= clock_timestamp() - make_interval(secs => %(pending_timeout)s::float8)
+      when 'cancelled' then true
+      else f.forgotten or f.expires_at <= clock_timestamp() or (f.retryable and f.retry_at <= clock_timestamp())
+      end
+for update skip locked
+
+-- fragment: emptied
+-- What a new generation leaves behind.
+settled_at = null, expires_at = null, retry_at = null, forgotten = false, progress = null,
+result = null, encoding = '', checksum = null, size = null, result_location = '',
+error_type = '', error_message = '', retryable = false,
+model = '', input_tokens = 0, output_tokens = 0, cost = 0,
+joins = case when o.was in ('running', 'pending') then f.joins else 0 end,
+takeovers = case o.was when 'running' then f.takeovers + 1 when 'pending' then f.takeovers else 0 end
+
+-- name: claim_flight
+-- nothing -> running; a visible row is read and left alone (ON CONFLICT against it would wait for its writer).
+-- No row: a rival committed inside this statement. Send it again at once.
+with seen as materialized (
+    select {flight_columns} from singleflight_flight f where f.digest = %(digest)s
+), ins as (
+    insert into singleflight_flight as f
+        (digest, stage, scope, label, status, generation, owner, attempts,
+         lease_expires_at, heartbeat_at, started_at)
+    select %(digest)s, %(stage)s::text, %(scope)s::text, %(label)s::text, 'running',
+        nextval('singleflight_generation_seq'), %(owner)s::text, 1,
+        clock_timestamp() + make_interval(secs => %(lease)s::float8), clock_timestamp(), clock_timestamp()
+    where not exists (select from seen)
+    on conflict (digest) do nothing
+    returning {flight_columns}
+), ev as (
+    insert into singleflight_flightevent (flight_id, digest, stage, generation, kind, owner)
+    select ins.id, %(digest)s, %(stage)s::text, ins.generation, 'granted', ins.owner from ins
+)
+select true, ins.* from ins union all select false, seen.* from seen
+
+-- name: submit_flight
+-- nothing -> pending; a visible row is read and left alone.
+-- No row: a rival committed inside this statement. Send it again at once.
+with seen as materialized (
+    select {flight_columns} from singleflight_flight f where f.digest = %(digest)s
+), ins as (
+    insert into singleflight_flight as f
+        (digest, stage, scope, label, status, generation, arguments, created_at, sent_at)
+    select %(digest)s, %(stage)s::text, %(scope)s::text, %(label)s::text, 'pending',
+        nextval('singleflight_generation_seq'), %(arguments)s::jsonb, clock_timestamp(), clock_timestamp()
+    where not exists (select from seen)
+    on conflict (digest) do nothing
+    returning {flight_columns}
+), ev as (
+    insert into singleflight_flightevent (flight_id, digest, stage, generation, kind)
+    select ins.id, %(digest)s, %(stage)s::text, ins.generation, 'submitted' from ins
+)
+select true, ins.* from ins union all select false, seen.* from seen
+
+-- name: grant_flight
+-- pending, running with its lease over, or settled and past -> running, under a new generation.
+-- No row: the row moved since it was read, or another caller is moving it. Read it again.
+with o as materialized ({open_flight}), granted as (
+    update singleflight_flight f set
+        {emptied},
+        status = 'running',
+        generation = greatest(nextval('singleflight_generation_seq'), f.generation + 1),
+        owner = %(owner)s::text,
+        attempts = case when %(again)s::bool then f.attempts + 1 else 1 end,
+        created_at = case when %(again)s::bool or o.was = 'pending' then f.created_at else clock_timestamp() end,
+        lease_expires_at = clock_timestamp() + make_interval(secs => %(lease)s::float8),
+        heartbeat_at = clock_timestamp(), started_at = clock_timestamp()
+    from o where f.id = o.id
+    returning f.digest, f.stage, {flight_columns}
+), ev as (
+    insert into singleflight_flightevent (flight_id, digest, stage, generation, kind, owner)
+    select g.id, g.digest, g.stage, g.generation, %(kind)s::text, g.owner from granted g
+)
+select {flight_columns_of_granted} from granted f
+
+-- fragment: flight_columns_of_granted
+-- The columns of `granted` as FlightSnapshot reads them.
+f.id, f.generation, f.status, f.owner, f.attempts, f.takeovers, f.lease_remaining, f.outcome_remaining,
+f.retry_remaining, f.pending_age, f.server_age, f.forgotten, f.result, f.encoding, f.checksum, f.size,
+f.error_type, f.error_message, f.retryable, f.model, f.input_tokens, f.output_tokens, f.cost
+
+-- name: queue_flight
+-- settled and past, or running with its lease over (the sweep's grace included) -> pending.
+-- No row: the row moved since it was read, or another caller is moving it.
+with o as materialized ({open_flight}), queued as (
+    update singleflight_flight f set
+        {emptied},
+        status = 'pending',
+        generation = greatest(nextval('singleflight_generation_seq'), f.generation + 1),
+        owner = '', lease_expires_at = null, heartbeat_at = null, started_at = null,
+        created_at = clock_timestamp(), sent_at = clock_timestamp(),
+        arguments = coalesce(%(arguments)s::jsonb, f.arguments)
+    from o where f.id = o.id
+    returning f.digest, f.stage, {flight_columns}
+), ev as (
+    insert into singleflight_flightevent (flight_id, digest, stage, generation, kind)
+    select q.id, q.digest, q.stage, q.generation, %(kind)s::text from queued q
+)
+select {flight_columns_of_granted} from queued f
+
+-- name: read_flight
+-- No row: the flight is gone (purged).
+select {flight_columns} from singleflight_flight f where f.id = %(flight_id)s
+
+-- name: find_flight
+-- No row: the key has no flight.
+select f.id, f.generation, f.status from singleflight_flight f where f.digest = %(digest)s
+
+-- name: poll_flights
+-- A flight that returns no row is gone.
+select f.id, f.generation, f.status, f.owner,
+    extract(epoch from f.lease_expires_at - clock_timestamp())::float8, f.forgotten
+from singleflight_flight f where f.id = any(%(flight_ids)s::bigint[])
+
+-- name: renew_leases
+-- running -> running. A lease that returns no row is locked by somebody or lost: read the row to know.
+with due as (
+    select * from unnest(%(flight_ids)s::bigint[], %(generations)s::bigint[], %(leases)s::float8[])
+        as d (id, generation, lease)
+), held as materialized (
+    select f.id, d.lease
+    from singleflight_flight f join due d on d.id = f.id and d.generation = f.generation
+    where f.owner = %(owner)s::text and f.status = 'running'
+    for update of f skip locked
+)
+update singleflight_flight f
+set lease_expires_at = clock_timestamp() + make_interval(secs => held.lease), heartbeat_at = clock_timestamp()
+from held where f.id = held.id
+returning f.id
+
+-- name: settle_flight
+-- running -> succeeded, failed, timed_out or cancelled, by its owner.
+-- No row: the lease is another's now, or an earlier try of this settle was stored. Read the row to know.
+with settled as (
+    update singleflight_flight f set
+        status = %(status)s::text, settled_at = clock_timestamp(), lease_expires_at = null, arguments = null,
+        expires_at = clock_timestamp() + make_interval(secs => %(ttl)s::float8),
+        retry_at = case when %(retryable)s::bool then clock_timestamp() end, retryable = %(retryable)s::bool,
+        result = %(payload)s, encoding = %(encoding)s::text, checksum = %(checksum)s, size = %(size)s::bigint,
+        error_type = %(error_type)s::text, error_message = %(error_message)s::text,
+        model = %(model)s::text, input_tokens = %(input_tokens)s::bigint,
+        output_tokens = %(output_tokens)s::bigint, cost = %(cost)s::numeric
+    where f.id = %(flight_id)s::bigint and f.generation = %(generation)s::bigint
+      and f.owner = %(owner)s::text and f.status = 'running'
+    returning f.id, f.digest, f.stage, f.forgotten
+), ev as (
+    insert into singleflight_flightevent (flight_id, digest, stage, generation, kind, owner, detail)
+    select s.id, s.digest, s.stage, %(generation)s::bigint, 'settled', %(owner)s::text, %(status)s::text
+    from settled s
+)
+select s.forgotten from settled s
+
+-- name: record_fence
+-- The audit row of a refused settle, once per generation. No row: it was recorded before, or the flight is gone.
+insert into singleflight_flightevent (flight_id, digest, stage, generation, kind, owner, detail)
+select f.id, f.digest, f.stage, %(generation)s::bigint, 'fenced', %(owner)s::text,
+    'generation ' || f.generation || ' holds the flight'
+from singleflight_flight f
+where f.id = %(flight_id)s::bigint
+  and not exists (
+      select from singleflight_flightevent e
+      where e.flight_id = %(flight_id)s::bigint and e.generation = %(generation)s::bigint and e.kind = 'fenced'
+  )
+returning flight_id
+
+-- name: forget_flight
+-- any but pending -> the same, marked forgotten; expires_at stays, so that purge waits for late followers.
+-- No row: there is no outcome to drop. The last column tells whether it was forgotten before.
+with c as materialized (
+    select f.id, f.forgotten as already
+    from singleflight_flight f
+    where (f.digest = %(digest)s::bytea or f.id = %(flight_id)s::bigint)
+      and (%(generation)s::bigint is null or f.generation = %(generation)s::bigint)
+      and (f.status = 'running' or (f.status not in ('pending', 'cancelled') and f.expires_at > clock_timestamp()))
+    for update
+), forgotten as (
+    update singleflight_flight f set forgotten = true from c where f.id = c.id
+    returning f.id, f.digest, f.stage, f.generation, c.already
+), ev as (
+    insert into singleflight_flightevent (flight_id, digest, stage, generation, kind, actor)
+    select x.id, x.digest, x.stage, x.generation, 'forgotten', %(actor)s::text from forgotten x where not x.already
+)
+select x.id, x.generation, x.digest, x.stage, x.already from forgotten x
+
+-- name: expire_lease
+-- running -> running with its lease over and no owner: its late owner is fenced at once, by hand.
+-- No row: the flight is not running any more.
+with expired as (
+    update singleflight_flight f set lease_expires_at = clock_timestamp(), owner = ''
+    where f.id = %(flight_id)s::bigint and f.status = 'running'
+    returning f.id, f.digest, f.stage, f.generation
+), ev as (
+    insert into singleflight_flightevent (flight_id, digest, stage, generation, kind, actor)
+    select e.id, e.digest, e.stage, e.generation, 'expired', %(actor)s::text from expired e
+)
+select e.id, e.generation, e.digest, e.stage from expired e
+
+-- name: lose_flight
+-- running with its lease over (the sweep's grace included) -> failed, as lost.
+-- No row: the row moved since it was read, or another caller is moving it.
+with c as materialized (
+    select f.id from singleflight_flight f
+    where f.id = %(flight_id)s::bigint and f.generation = %(generation)s::bigint and f.status = 'running'
+      and f.lease_expires_at <= clock_timestamp() - make_interval(secs => %(grace)s::float8)
+    for update skip locked
+), lost as (
+    update singleflight_flight f set
+        status = 'failed', settled_at = clock_timestamp(), lease_expires_at = null, arguments = null,
+        expires_at = clock_timestamp() + make_interval(secs => %(ttl)s::float8),
+        error_type = 'singleflight_app.OwnerLost', error_message = %(message)s::text, retryable = false
+    from c where f.id = c.id
+    returning f.id, f.digest, f.stage, f.generation, f.owner
+), ev as (
+    insert into singleflight_flightevent (flight_id, digest, stage, generation, kind, owner)
+    select l.id, l.digest, l.stage, l.generation, 'lost', l.owner from lost l
+)
+select l.id, l.generation, l.digest, l.stage from lost l
+
+-- name: expired_flights
+-- What the sweep looks at: running flights whose lease is over, oldest first. No row: nothing to sweep.
+select f.id, f.stage, f.generation, f.takeovers, f.arguments is not null,
+    extract(epoch from clock_timestamp() - f.lease_expires_at)::float8,
+    extract(epoch from clock_timestamp() - pg_postmaster_start_time())::float8
+from singleflight_flight f
+where f.status = 'running' and f.lease_expires_at <= clock_timestamp()
+order by f.lease_expires_at limit %(limit)s
+
+-- name: unsent_flights
+-- pending -> pending, marked as sent: messages that were lost, spaced. No row: nothing to send again.
+with c as materialized (
+    select f.id from singleflight_flight f
+    where f.status = 'pending'
+      and coalesce(f.sent_at, f.created_at) <= clock_timestamp() - make_interval(secs => %(spacing)s::float8)
+    order by f.id limit %(limit)s
+    for update skip locked
+)
+update singleflight_flight f set sent_at = clock_timestamp() from c where f.id = c.id
+returning f.id
+
+-- name: stored_arguments
+-- No row: the flight is gone, or needs no worker any more.
+select f.stage, f.scope, f.digest, f.arguments from singleflight_flight f
+where f.id = %(flight_id)s::bigint and f.arguments is not null

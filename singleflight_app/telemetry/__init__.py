@@ -1,0 +1,1 @@
+"""What the engine announces, and who listens: metrics, ledger, logs."""

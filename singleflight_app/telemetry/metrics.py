@@ -1,0 +1,202 @@
+"""Prometheus metrics, fed by the signals alone.
+
+Labels are stage, role, layer and reason, never a key, a scope or an owner, so their number is bounded
+by the code and the settings. Counters say what this process saw: one that dies between an event and
+its count loses that count (under, never over). Nothing here talks to a server, except
+`ActiveFlights` while it is being scraped.
+
+A hit is a request that a stored outcome answered, a miss is a call that was begun. Followers are
+neither; requests per call (`request_total / miss_total`) is the merge ratio.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from django.dispatch import Signal
+from prometheus_client import Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from singleflight_app.domain.exceptions import CoordinationUnavailable
+from singleflight_app.domain.flight import Usage
+from singleflight_app.domain.states import Layer, Role, Status
+from singleflight_app.domain.tally import LiveFlights
+from singleflight_app.telemetry import signals
+
+#: 10 ms (a replay) to 300 s (a long report)
+SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300)
+
+
+def _counter(name: str, text: str, *labels: str) -> Counter:
+    return Counter(f"singleflight_{name}_total", text, ("stage", *labels))
+
+
+REQUESTS = _counter("request", "Callers that got their answer", "role", "layer")
+OWNERS = _counter("owner", "Callers that made the call")
+FOLLOWERS = _counter("follower", "Callers that waited for an owner's outcome")
+HITS = _counter("hit", "Callers that a stored outcome answered", "layer")
+MISSES = _counter("miss", "Calls begun")
+WAIT_TIMEOUTS = _counter("wait_timeout", "Callers whose wait budget ended first")
+OWNER_FAILURES = _counter("owner_failure", "Flights that ended without a result", "reason")
+TAKEOVERS = _counter("takeover", "Grants over an expired lease")
+DUPLICATES = _counter("duplicate_call", "Calls begun again because an earlier owner's lease expired")
+LEASES_LOST = _counter("lease_lost", "Leases that the row proves over", "reason")
+SUPERSEDED = _counter("superseded", "Owners overtaken by a newer generation")
+FENCED = _counter("fenced", "Late ends that were refused")
+DEGRADED = _counter("degraded", "Calls made without the database (hybrid mode)")
+OVERLOADS = _counter("overload", "Callers turned away by a limit", "reason")
+FORGOTTEN = _counter("forgotten", "Outcomes dropped by forget")
+RESULTS_DROPPED = _counter("result_dropped", "Stored results that could not be read", "reason")
+RESULTS_CHANGED = _counter("result_changed", "Values that came back from their stored form as something else")
+TOKENS_SPENT = _counter("tokens_spent", "Tokens of calls whose end was stored")
+TOKENS_SAVED = _counter("tokens_saved", "Tokens of calls that followers and replays did not make")
+TOKENS_WASTED = _counter("tokens_wasted", "Tokens of calls whose end was refused")
+COST_SPENT = _counter("cost_spent", "Cost of calls whose end was stored, in the currency of the prices")
+COST_SAVED = _counter("cost_saved", "Cost of calls that followers and replays did not make")
+COST_WASTED = _counter("cost_wasted", "Cost of calls whose end was refused")
+COORDINATION_FAILURES = Counter(
+    "singleflight_coordination_failure_total", "Failures of a helper that were worked around", ("reason",)
+)
+WAITS = Histogram(
+    "singleflight_wait_duration_seconds",
+    "A caller's whole time until its answer, or until it gave up",
+    ("stage", "role"),
+    buckets=SECONDS,
+)
+EXECUTIONS = Histogram(
+    "singleflight_execution_duration_seconds", "Duration of a call", ("stage",), buckets=SECONDS
+)
+
+
+def connect() -> None:
+    """Begin to count; calling it again changes nothing."""
+    for signal, receiver in _RECEIVERS:
+        signal.connect(receiver, weak=False)
+
+
+class ActiveFlights(Collector):
+    """Gauges of live flights, read from the database when scraped: true for the whole cluster.
+
+    When `read` raises `CoordinationUnavailable` there are no numbers, only `..._up 0`: an old number
+    would look like a fact.
+    """
+
+    def __init__(self, read: Callable[[], Iterable[LiveFlights]]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield `up`, and the gauges if the database answered."""
+        up = "Whether the database told the number of live flights"
+        try:
+            live = list(self._read())
+        except CoordinationUnavailable:
+            yield GaugeMetricFamily("singleflight_active_flights_up", up, value=0)
+            return
+        yield GaugeMetricFamily("singleflight_active_flights_up", up, value=1)
+        yield _gauge("active_flights", "Running flights", {row.stage: row.running for row in live})
+        yield _gauge(
+            "stalled_flights", "Running flights without a lease", {row.stage: row.stalled for row in live}
+        )
+        yield _gauge(
+            "pending_flights", "Flights that wait for a worker", {row.stage: row.pending for row in live}
+        )
+
+
+def _gauge(name: str, text: str, values: dict[str, int]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"singleflight_{name}", text, labels=("stage",))
+    for stage, value in values.items():
+        family.add_metric((stage,), value)
+    return family
+
+
+def _count_answer(*, stage: str, role: Role, layer: Layer, waited: float, usage: Usage, **_: object) -> None:
+    REQUESTS.labels(stage, role, layer).inc()
+    WAITS.labels(stage, role).observe(waited)
+    if role is Role.OWNER:
+        OWNERS.labels(stage).inc()
+        return
+    if role is Role.FOLLOWER:
+        FOLLOWERS.labels(stage).inc()
+    else:
+        HITS.labels(stage, layer).inc()
+    _count_usage(TOKENS_SAVED, COST_SAVED, stage, usage)
+
+
+def _count_given_up(*, stage: str, waited: float, **_: object) -> None:
+    WAIT_TIMEOUTS.labels(stage).inc()
+    # Left out, the slowest waits would be missing from the histogram.
+    WAITS.labels(stage, Role.FOLLOWER).observe(waited)
+
+
+def _count_refusal(*, stage: str, reason: str, **_: object) -> None:
+    OVERLOADS.labels(stage, reason).inc()
+
+
+def _count_grant(*, stage: str, **_: object) -> None:
+    MISSES.labels(stage).inc()
+
+
+def _count_takeover(*, stage: str, **_: object) -> None:
+    TAKEOVERS.labels(stage).inc()
+    DUPLICATES.labels(stage).inc()
+
+
+def _count_lost(*, stage: str, reason: str, **_: object) -> None:
+    LEASES_LOST.labels(stage, reason).inc()
+    if reason == "superseded":
+        SUPERSEDED.labels(stage).inc()
+
+
+def _count_settled(*, stage: str, status: Status, seconds: float | None, usage: Usage, **_: object) -> None:
+    if seconds is not None:
+        EXECUTIONS.labels(stage).observe(seconds)
+    if status is not Status.SUCCEEDED:
+        OWNER_FAILURES.labels(stage, status).inc()
+    _count_usage(TOKENS_SPENT, COST_SPENT, stage, usage)
+
+
+def _count_fenced(*, stage: str, usage: Usage, **_: object) -> None:
+    FENCED.labels(stage).inc()
+    _count_usage(TOKENS_WASTED, COST_WASTED, stage, usage)
+
+
+def _count_degraded(*, stage: str, **_: object) -> None:
+    DEGRADED.labels(stage).inc()
+    MISSES.labels(stage).inc()
+
+
+def _count_forgotten(*, stage: str, **_: object) -> None:
+    FORGOTTEN.labels(stage).inc()
+
+
+def _count_dropped(*, stage: str, reason: str, **_: object) -> None:
+    RESULTS_DROPPED.labels(stage, reason).inc()
+
+
+def _count_changed(*, stage: str, **_: object) -> None:
+    RESULTS_CHANGED.labels(stage).inc()
+
+
+def _count_failure(*, component: str, **_: object) -> None:
+    COORDINATION_FAILURES.labels(component).inc()
+
+
+def _count_usage(tokens: Counter, cost: Counter, stage: str, usage: Usage) -> None:
+    tokens.labels(stage).inc(usage.tokens)
+    cost.labels(stage).inc(float(usage.cost))
+
+
+_RECEIVERS: tuple[tuple[Signal, Callable[..., None]], ...] = (
+    (signals.request_answered, _count_answer),
+    (signals.wait_timed_out, _count_given_up),
+    (signals.caller_refused, _count_refusal),
+    (signals.lease_granted, _count_grant),
+    (signals.lease_taken_over, _count_takeover),
+    (signals.lease_lost, _count_lost),
+    (signals.flight_settled, _count_settled),
+    (signals.flight_fenced, _count_fenced),
+    (signals.flight_degraded, _count_degraded),
+    (signals.flight_forgotten, _count_forgotten),
+    (signals.result_dropped, _count_dropped),
+    (signals.result_changed, _count_changed),
+    (signals.coordination_failed, _count_failure),
+)

@@ -1,0 +1,51 @@
+"""What happened, in the past tense. The engine sends, everything else listens.
+
+Each is sent with `sender=None` and the keyword arguments listed beside it. A listener that raises is
+logged by `announce` and harms no caller. No signal carries a key, a scope, an argument or a result.
+"""
+
+import logging
+from typing import Any
+
+from django.dispatch import Signal
+
+logger = logging.getLogger("singleflight_app")
+
+#: A caller got its answer. stage, role (Role), layer (Layer), waited (seconds), flight_id (int | None),
+#: generation (int | None), usage (Usage of the flight that answered), failed (bool)
+request_answered = Signal()
+#: A caller's wait budget ended first. stage, waited (seconds)
+wait_timed_out = Signal()
+#: A caller was turned away before it waited. stage, reason
+caller_refused = Signal()
+#: A generation was granted to this process. stage, flight_id, generation, claim (Claim)
+lease_granted = Signal()
+#: The grant was over an expired lease: a second call of the key. stage, flight_id, generation
+lease_taken_over = Signal()
+#: The row proves that this process's lease is over. stage, flight_id, generation, reason
+#: ("superseded" | "cancelled" | "vanished")
+lease_lost = Signal()
+#: An owner's end is in the row. stage, flight_id, generation, status (Status), seconds (of the call), usage (Usage)
+flight_settled = Signal()
+#: A late owner's end was refused; its usage is wasted. stage, flight_id, generation, usage (Usage)
+flight_fenced = Signal()
+#: Hybrid mode made a call without the database. stage
+flight_degraded = Signal()
+#: A stored outcome was dropped by `forget`. stage, flight_id, generation
+flight_forgotten = Signal()
+#: A stored result could not be read and was led anew. stage, flight_id, generation, reason
+result_dropped = Signal()
+#: The owner's value came back from its stored form as something else. stage
+result_changed = Signal()
+#: A helper of the protocol failed and was worked around. component ("database" | "cache" | "notify" |
+#: "settle" | "beat" | "ledger"), error (the exception's class name)
+coordination_failed = Signal()
+
+
+def announce(signal: Signal, **facts: Any) -> None:  # noqa: ANN401  (each signal's facts are listed above)
+    """Send `signal` to its listeners; their failures are logged here, never raised."""
+    if not signal.receivers:
+        return
+    for receiver, answer in signal.send_robust(sender=None, **facts):
+        if isinstance(answer, Exception):
+            logger.error("listener %r failed", receiver, exc_info=answer)

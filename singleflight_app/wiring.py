@@ -1,0 +1,137 @@
+"""Puts the real things into the engine's ports: one runtime per process, built on first use.
+
+A changed setting and a fork make a new one. The child of a fork leaves its parent's sockets alone.
+"""
+
+import atexit
+import os
+import threading
+
+from django.core.signals import setting_changed
+
+from singleflight_app.conf import Settings, get_settings
+from singleflight_app.domain.exceptions import InvalidRequest
+from singleflight_app.domain.flight import Identity
+from singleflight_app.domain.records import Forgotten, Hint
+from singleflight_app.engine.coordinator import Coordinator
+from singleflight_app.engine.ports import FlightStore, Notifier, ReplayCache
+from singleflight_app.notify.null import NullNotifier
+from singleflight_app.outcomes.cache import NoReplayCache, RedisReplayCache
+from singleflight_app.outcomes.memory import ReplayMemory
+from singleflight_app.storage.flights import PostgresFlights
+from singleflight_app.storage.memory import MemoryFlights
+from singleflight_app.storage.pool import Database
+from singleflight_app.telemetry.signals import announce, coordination_failed
+
+RUN_FLIGHT = "singleflight.run_flight"  #: name of the Celery task
+_TICKET_LEEWAY = 60.0  #: seconds that an empty cache entry outlives the longest call
+
+
+class Runtime:
+    """Everything of the app that a process has once."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.identity = Identity()
+        self.database = None if settings.mode == "local" else Database(settings)
+        self.store: FlightStore
+        if self.database is None:
+            self.store = MemoryFlights(entries=settings.memory_entries)
+        else:
+            self.store = PostgresFlights(self.database)
+        self.cache, self.notifier = _redis(settings)
+        self.coordinator = Coordinator(
+            self.store,
+            self.cache,
+            ReplayMemory(entries=settings.memory_entries, size=settings.memory_bytes),
+            self.notifier,
+            owner=self.identity.name,
+            may_degrade=settings.mode == "hybrid",
+            poll_interval=settings.poll_interval,
+            late_limits=(settings.unsettled_flights, settings.unsettled_bytes),
+        )
+
+    @property
+    def queue(self) -> PostgresFlights:
+        """The store of background flights and of an operator's moves; local mode has none."""
+        if not isinstance(self.store, PostgresFlights):
+            raise InvalidRequest(
+                'this needs PostgreSQL; set SINGLEFLIGHT["MODE"] to "hybrid" or "distributed"'
+            )
+        return self.store
+
+    def hint(self, moved: Forgotten) -> None:
+        """Tell the followers of a flight that was moved by hand."""
+        self.notifier.publish(moved.stage, Hint(moved.digest, moved.generation))
+
+    def close(self) -> None:
+        """Release every lease, end the threads, close the pool."""
+        self.coordinator.close()
+        self.store.close()
+
+
+def _redis(settings: Settings) -> tuple[ReplayCache, Notifier]:
+    if settings.cache is None or settings.mode == "local":
+        return NoReplayCache(), NullNotifier()
+    from singleflight_app.notify.redis_stream import RedisStreamNotifier, connect  # noqa: PLC0415  (an extra)
+
+    client = connect(settings.cache)
+    longest = max(float(policy.execution_timeout) for policy in settings.policies)  # type: ignore[arg-type]
+    cache = RedisReplayCache(client, namespace=settings.namespace, ticket_lifetime=longest + _TICKET_LEEWAY)
+    return cache, RedisStreamNotifier(client, namespace=settings.namespace, length=settings.stream_length)
+
+
+_lock = threading.Lock()
+_runtime: Runtime | None = None
+_left_behind: list[Runtime] = []  #: parents' runtimes, kept so that nothing of theirs is finalized in a child
+
+
+def runtime() -> Runtime:
+    """Return this process's runtime; settings that make no sense raise InvalidSetting."""
+    global _runtime  # noqa: PLW0603  (one per process is the point)
+    if _runtime is not None:
+        return _runtime
+    with _lock:
+        if _runtime is None:
+            _runtime = Runtime(get_settings())
+        return _runtime
+
+
+def send(flight_id: int) -> None:
+    """Send the message of a background flight; a broker that is away costs time, since the sweep sends again."""
+    try:
+        from celery import current_app  # noqa: PLC0415  (an extra)
+        from kombu.exceptions import OperationalError  # noqa: PLC0415
+    except ImportError as exc:
+        raise InvalidRequest("background flights need Celery; install the extra `celery`") from exc
+    try:
+        current_app.send_task(RUN_FLIGHT, args=[flight_id], ignore_result=True, retry=False)
+    except (OperationalError, OSError) as exc:
+        announce(coordination_failed, component="broker", error=type(exc).__name__)
+
+
+def close() -> None:
+    """Release this process's leases and close its connections; the next call builds a new runtime."""
+    global _runtime  # noqa: PLW0603
+    with _lock:
+        old, _runtime = _runtime, None
+    if old is not None:
+        old.close()
+
+
+def _after_fork() -> None:
+    global _runtime, _lock  # noqa: PLW0603
+    _lock = threading.Lock()
+    if _runtime is not None:
+        _left_behind.append(_runtime)
+        _runtime = None
+
+
+def _on_setting_changed(*, setting: str, **_: object) -> None:
+    if setting in {"SINGLEFLIGHT", "CACHES", "DATABASES"}:
+        close()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(close)
+setting_changed.connect(_on_setting_changed, dispatch_uid="singleflight_app.wiring")
