@@ -20,7 +20,7 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from singleflight_app import api
-from singleflight_app.domain.exceptions import CoordinationUnavailable, ResultUnreadable
+from singleflight_app.domain.exceptions import CoordinationUnavailable, InvalidRequest, ResultUnreadable
 from singleflight_app.domain.flight import StoredResult
 from singleflight_app.domain.states import LIVE, Status
 from singleflight_app.models import Flight, StageStat
@@ -239,7 +239,7 @@ class FlightAdmin(ReadOnlyAdmin):
         for flight_id in queryset.values_list("pk", flat=True)[:ACTION_MAX]:
             try:
                 done += act(flight_id, actor=request.user.get_username())
-            except CoordinationUnavailable as exc:
+            except (CoordinationUnavailable, InvalidRequest) as exc:
                 text = gettext("Stopped: %(reason)s") % {"reason": exc}
                 self.message_user(request, text, messages.ERROR)
                 break

@@ -16,12 +16,14 @@ from singleflight_app.domain.exceptions import InvalidRequest, seconds
 from singleflight_app.domain.flight import Outcome
 from singleflight_app.domain.keys import FlightKey, Global, check_scope, check_stage, flight_key
 from singleflight_app.domain.policy import StagePolicy
-from singleflight_app.engine import background
+from singleflight_app.engine import background, maintenance
 from singleflight_app.engine.call import Call
 from singleflight_app.engine.handles import FlightHandle
+from singleflight_app.engine.maintenance import Swept
 from singleflight_app.outcomes.arguments import ArgumentsCodec
 from singleflight_app.outcomes.codec import JsonCodec, for_policy
-from singleflight_app.wiring import Runtime, runtime, send
+from singleflight_app.storage.pool import Database
+from singleflight_app.wiring import NEEDS_POSTGRESQL, Runtime, runtime, send
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")

@@ -1,5 +1,7 @@
 """The Django application: label `singleflight`, flights found in installed apps' `flights` modules."""
 
+from importlib.util import find_spec
+
 from django.apps import AppConfig
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
@@ -18,4 +20,12 @@ class SingleFlightConfig(AppConfig):
 
         A worker must know a stage's function before its first message arrives.
         """
+        from singleflight_app import checks  # noqa: F401, PLC0415  (registers itself, once apps are loaded)
+        from singleflight_app.telemetry import logs  # noqa: PLC0415
+
+        logs.connect()
+        if find_spec("prometheus_client") is not None:
+            from singleflight_app.telemetry import metrics  # noqa: PLC0415  (an extra)
+
+            metrics.connect()
         autodiscover_modules("flights")

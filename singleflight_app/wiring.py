@@ -21,8 +21,11 @@ from singleflight_app.outcomes.memory import ReplayMemory
 from singleflight_app.storage.flights import PostgresFlights
 from singleflight_app.storage.memory import MemoryFlights
 from singleflight_app.storage.pool import Database
+from singleflight_app.storage.stats import StageStats
+from singleflight_app.telemetry import ledger
 from singleflight_app.telemetry.signals import announce, coordination_failed
 
+NEEDS_POSTGRESQL = 'this needs PostgreSQL; set SINGLEFLIGHT["MODE"] to "hybrid" or "distributed"'
 RUN_FLIGHT = "singleflight.run_flight"  #: name of the Celery task
 _TICKET_LEEWAY = 60.0  #: seconds that an empty cache entry outlives the longest call
 
@@ -36,9 +39,11 @@ class Runtime:
         self.database = None if settings.mode == "local" else Database(settings)
         self.store: FlightStore
         if self.database is None:
+            ledger.disconnect()
             self.store = MemoryFlights(entries=settings.memory_entries)
         else:
             self.store = PostgresFlights(self.database)
+            ledger.connect(StageStats(self.database))
         self.cache, self.notifier = _redis(settings)
         self.coordinator = Coordinator(
             self.store,
@@ -67,6 +72,8 @@ class Runtime:
     def close(self) -> None:
         """Release every lease, end the threads, close the pool."""
         self.coordinator.close()
+        if self.database is not None:
+            ledger.flush()
         self.store.close()
 
 

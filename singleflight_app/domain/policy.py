@@ -20,6 +20,7 @@ DURATIONS = (
     "replay_memory_ttl",
 )
 _BEATS_PER_LEASE = 3
+_ROUNDING = 1e-6  #: 3 * 0.2 is not 0.6 to a computer
 
 
 class InvalidPolicy(ValueError):
@@ -65,7 +66,7 @@ class StagePolicy:
         self._check_relations()
 
     def _check_relations(self) -> None:
-        if self.lease < _BEATS_PER_LEASE * self.heartbeat:
+        if self.lease < _BEATS_PER_LEASE * self.heartbeat - _ROUNDING:
             raise InvalidPolicy(
                 f"lease_timeout is {self.lease:g} s and heartbeat_interval {self.heartbeat:g} s: "
                 "a lease under three heartbeats is lost by one slow beat",

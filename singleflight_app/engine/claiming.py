@@ -9,11 +9,11 @@ from singleflight_app.domain.exceptions import CoordinationUnavailable, seconds
 from singleflight_app.domain.records import FlightSnapshot
 from singleflight_app.domain.states import Claim
 from singleflight_app.engine.call import Call, Follow, Found, Granted
+from singleflight_app.engine.failures import LOST_MESSAGE
 from singleflight_app.engine.ports import FlightStore, ReplayCache
 from singleflight_app.telemetry.signals import announce, lease_granted, lease_taken_over
 
 TRIES = 3  #: double clicks commit inside each other's statements; the second try nearly always has the row
-LOST_MESSAGE = "the flight's owners died {count} times; no further takeover is allowed"
 _GRANTS = {Claim.OWNER_NEW, Claim.OWNER_TAKEOVER, Claim.OWNER_RETRY}
 _REPLAYS = {Claim.REPLAY_SUCCESS, Claim.REPLAY_FAILURE}
 

@@ -13,6 +13,7 @@ from singleflight_app.domain.flight import OWNER_LOST, TOO_LARGE, Failure, Settl
 from singleflight_app.domain.policy import StagePolicy
 from singleflight_app.domain.states import Status
 
+LOST_MESSAGE = "the flight's owners died {count} times; no further takeover is allowed"
 _MESSAGE_LENGTH = 1000
 
 

@@ -3,14 +3,28 @@
 `purge` deletes settled rows whose outcome has expired. It goes in short batches, each committed by
 itself and passing over locked rows, so that it can run beside everything else, be stopped anywhere and
 be run by two at once.
+
+`sweep` gives up on owners that died with nobody waiting: a background flight goes back to its queue, any
+other is settled as lost.
 """
 
+import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from singleflight_app.domain.exceptions import seconds
+from singleflight_app.domain.policy import StagePolicy
 from singleflight_app.domain.purging import Purged, PurgedBatch, PurgePlan
+from singleflight_app.domain.records import ExpiredFlight
+from singleflight_app.engine.failures import LOST_MESSAGE
+from singleflight_app.engine.ports import FlightQueue
+
+RESEND_AFTER = 30.0  #: seconds between two messages for one pending flight
+logger = logging.getLogger("singleflight_app")
 
 DeleteBatch = Callable[[PurgePlan, datetime | None], PurgedBatch]
 
@@ -54,3 +68,64 @@ def _batches(delete: DeleteBatch, plan: PurgePlan) -> Iterator[int]:
         if batch.deleted < plan.batch_size:
             return
         since = batch.until
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What a sweep did: flights made pending again, settled as lost, messages sent again, rows that failed."""
+
+    requeued: int
+    lost: int
+    resent: int
+    failed: int
+
+
+def sweep(
+    queue: FlightQueue,
+    policy_of: Callable[[str], StagePolicy],
+    send: Callable[[int], None],
+    *,
+    limit: int = 1000,
+) -> Swept:
+    """Deal with flights that nobody took over one lease after theirs ended, and with lost messages.
+
+    A row that fails is logged and left for the next sweep; the others go on.
+    """
+    counts = Counter(
+        _swept_one(queue, expired, policy_of(expired.stage), send) for expired in queue.expired(limit)
+    )
+    unsent = queue.unsent(spacing=RESEND_AFTER, limit=limit)
+    for flight_id in unsent:
+        send(flight_id)
+    return Swept(counts["requeued"], counts["lost"], len(unsent), counts["failed"])
+
+
+def _swept_one(
+    queue: FlightQueue, expired: ExpiredFlight, policy: StagePolicy, send: Callable[[int], None]
+) -> str:
+    try:
+        return _sweep_one(queue, expired, policy, send)
+    except Exception:
+        logger.exception("sweeping flight %s of stage %s failed", expired.flight_id, expired.stage)
+        return "failed"
+
+
+def _sweep_one(
+    queue: FlightQueue, expired: ExpiredFlight, policy: StagePolicy, send: Callable[[int], None]
+) -> str:
+    lease = policy.lease
+    if expired.expired_for < lease or expired.server_age < lease or not queue.may_take_over(lease):
+        return "waiting"  # a waiter goes first, and a healthy owner's beat may come through after an outage
+    row = queue.read(expired.flight_id)
+    if row is None or row.generation != expired.generation:
+        return "moved"
+    if expired.has_arguments and policy.takeover and expired.takeovers < policy.max_takeovers:
+        queued = queue.queue(row, kind="requeued", policy=policy, grace=lease)
+        if queued is None:
+            return "moved"
+        send(queued.flight_id)
+        return "requeued"
+    message = LOST_MESSAGE.format(count=expired.takeovers + 1)
+    ttl = seconds(policy.failure_ttl)
+    is_lost = queue.lose(expired.flight_id, expired.generation, ttl=ttl, message=message, grace=lease)
+    return "lost" if is_lost else "moved"

@@ -268,3 +268,88 @@ returning f.id
 -- No row: the flight is gone, or needs no worker any more.
 select f.stage, f.scope, f.digest, f.arguments from singleflight_flight f
 where f.id = %(flight_id)s::bigint and f.arguments is not null
+
+-- name: live_flights
+-- How many flights of each stage are running, running without a lease, and pending. No row: none is live.
+select f.stage, count(*) filter (where f.status = 'running'),
+    count(*) filter (where f.status = 'running' and f.lease_expires_at <= clock_timestamp()),
+    count(*) filter (where f.status = 'pending')
+from singleflight_flight f where f.status in ('pending', 'running')
+group by f.stage order by f.stage
+
+-- fragment: expired_flights_from
+-- Flights of settled statuses that expired long enough ago, of some stages or all (null). A live status in the list
+-- changes nothing. The time is asked once, in a subquery: asked per row, it could not bound a walk of the index.
+from singleflight_flight f
+where f.expires_at <= (select clock_timestamp() - %(keep)s::interval)
+  and f.status = any(%(statuses)s::text[]) and f.status not in ('pending', 'running')
+  and (%(stages)s::text[] is null or f.stage = any(%(stages)s::text[]))
+
+-- fragment: old_events_from
+-- Audit rows past their retention, of some stages or all (null).
+from singleflight_flightevent e
+where e.at <= (select clock_timestamp() - %(retention)s::interval)
+  and (%(stages)s::text[] is null or e.stage = any(%(stages)s::text[]))
+
+-- name: purge_flights
+-- settled and past -> gone; its audit rows stay. Returns how many, and the latest expiry among them.
+-- Count 0: nothing is left, or all that is left is locked.
+with doomed as materialized (
+    select f.id {expired_flights_from} and f.expires_at >= coalesce(%(since)s::timestamptz, '-infinity')
+    order by f.expires_at limit %(limit)s::bigint for update skip locked
+), gone as (
+    delete from singleflight_flight f using doomed where f.id = doomed.id returning f.expires_at
+)
+select count(*), max(expires_at) from gone
+
+-- name: purge_events
+-- Audit rows past their retention -> gone. Returns how many, and the latest time among them.
+-- Count 0: nothing is left, or all that is left is locked.
+with doomed as materialized (
+    select e.id {old_events_from} and e.at >= coalesce(%(since)s::timestamptz, '-infinity')
+    order by e.at limit %(limit)s::bigint for update skip locked
+), gone as (
+    delete from singleflight_flightevent e using doomed where e.id = doomed.id returning e.at
+)
+select count(*), max(at) from gone
+
+-- name: count_expired_flights
+-- What purge_flights would delete in the end, counted up to a limit.
+select count(*) from (select {expired_flights_from} limit %(limit)s::bigint) as expired
+
+-- name: count_expired_events
+-- What purge_events would delete in the end, counted up to a limit.
+select count(*) from (select {old_events_from} limit %(limit)s::bigint) as old
+
+-- name: add_tallies
+-- Adds a batch of the ledger. In the order of the key, so that two processes can't lock each other's rows crosswise.
+insert into singleflight_stagestat as s
+    (stage, hour, requests, calls, followers, replays, failures, takeovers,
+     tokens_spent, tokens_saved, tokens_wasted, cost_spent, cost_saved, cost_wasted)
+select * from unnest(
+    %(stage)s::text[], %(hour)s::timestamptz[], %(requests)s::bigint[], %(calls)s::bigint[], %(followers)s::bigint[],
+    %(replays)s::bigint[], %(failures)s::bigint[], %(takeovers)s::bigint[], %(tokens_spent)s::bigint[],
+    %(tokens_saved)s::bigint[], %(tokens_wasted)s::bigint[], %(cost_spent)s::numeric[], %(cost_saved)s::numeric[],
+    %(cost_wasted)s::numeric[]) as t (stage, hour)
+order by t.stage, t.hour
+on conflict (stage, hour) do update set
+    requests = s.requests + excluded.requests, calls = s.calls + excluded.calls,
+    followers = s.followers + excluded.followers, replays = s.replays + excluded.replays,
+    failures = s.failures + excluded.failures, takeovers = s.takeovers + excluded.takeovers,
+    tokens_spent = s.tokens_spent + excluded.tokens_spent, tokens_saved = s.tokens_saved + excluded.tokens_saved,
+    tokens_wasted = s.tokens_wasted + excluded.tokens_wasted, cost_spent = s.cost_spent + excluded.cost_spent,
+    cost_saved = s.cost_saved + excluded.cost_saved, cost_wasted = s.cost_wasted + excluded.cost_wasted
+returning s.id
+
+-- name: add_joins
+-- Adds followers to flights still at their generation. A flight that returns no row moved on, is gone or is locked.
+with joined as (
+    select * from unnest(%(flight_ids)s::bigint[], %(generations)s::bigint[], %(joins)s::bigint[])
+        as j (id, generation, joins)
+), held as materialized (
+    select f.id, j.joins
+    from singleflight_flight f join joined j on j.id = f.id and j.generation = f.generation
+    for update of f skip locked
+)
+update singleflight_flight f set joins = f.joins + held.joins from held where f.id = held.id
+returning f.id

@@ -70,7 +70,7 @@ class Ledger:
     def reset(self) -> None:
         """Start empty; a forked child calls this, for the parent will flush what it inherited."""
         # Reentrant: a signal handler that settles flights may interrupt a count of its own thread.
-        self._lock = threading.RLock()
+        self._lock, self._writing = threading.RLock(), threading.RLock()
         self._tallies: dict[tuple[str, datetime], StageTally] = {}
         self._joins: dict[FlightRun, int] = {}
         self._is_full = self._is_scheduled = False
@@ -82,9 +82,12 @@ class Ledger:
             signal.connect(receiver, weak=False)
 
     def disconnect(self) -> None:
-        """Stop counting; what was counted stays until `flush` or `reset`."""
+        """Stop counting, flush, and let go of the store; call it before the store's connections close."""
         for signal, receiver in self._receivers():
             signal.disconnect(receiver)
+        with self._writing:
+            self.flush()
+            self._store = None
 
     def flush(self) -> None:
         """Add what was counted to the database; without an answer it is dropped and announced."""
@@ -95,12 +98,11 @@ class Ledger:
             was_full, self._is_full = self._is_full, False
         if was_full:
             signals.announce(signals.coordination_failed, component="ledger", error="LedgerFull")
-        if self._store is None:
-            return
-        if tallies:
-            self._write(self._store.add_tallies, list(tallies.values()))
-        if joins:
-            self._write(self._store.add_joins, joins)
+        with self._writing:
+            if tallies and self._store is not None:
+                self._write(self._store.add_tallies, list(tallies.values()))
+            if joins and self._store is not None:
+                self._write(self._store.add_joins, joins)
 
     @staticmethod
     def _write(add: Callable[[B], None], batch: B) -> None:

@@ -1,0 +1,32 @@
+"""`python -m interview_demo.model_server`: serves until it is told to stop; prints its address first."""
+
+import argparse
+import sys
+
+from interview_demo.model_server import LISTENING
+from interview_demo.model_server.forwarding import Upstream
+from interview_demo.model_server.serving import ModelServer
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Serve until SIGTERM or Ctrl-C."""
+    parser = argparse.ArgumentParser(prog="model_server", description=__doc__)
+    parser.add_argument("--port", type=int, default=0, help="0 (default) takes a free one")
+    parser.add_argument("--pace", type=float, default=1.0, help="factor on the simulated thinking time")
+    parser.add_argument(
+        "--upstream", help="base URL of a real model: forward and count instead of simulating"
+    )
+    options = parser.parse_args(argv)
+    server = ModelServer(
+        options.port, pace=options.pace, upstream=Upstream(options.upstream) if options.upstream else None
+    )
+    sys.stdout.write(f"{LISTENING}{server.url}\n")
+    sys.stdout.flush()
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        server.server_close()
+
+
+if __name__ == "__main__":
+    main()

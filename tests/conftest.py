@@ -1,0 +1,28 @@
+"""What every test may use: the servers (on first need), a name that no other test uses, and waiting for facts."""
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from config.servers import start_servers
+from singleflight_app import wiring
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings() -> None:
+    """Have servers before the test database is made; tests that need none start none."""
+    start_servers()
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None) -> Iterator[None]:
+    """Close the app's own connections before the test database is dropped."""
+    yield
+    wiring.close()
+
+
+@pytest.fixture
+def unique() -> str:
+    """Return a string that makes a key of this test's own; flights are committed and outlive a rolled-back test."""
+    return uuid.uuid4().hex

@@ -1,0 +1,40 @@
+"""Settings of the tests: the project's, with stages whose leases are short enough to wait for.
+
+Programs under test are told by environment variables which database, which Redis and which mode to use.
+"""
+
+import os
+from typing import Any
+
+from config.settings import *  # noqa: F403
+from config.settings import CACHES, DATABASES, SINGLEFLIGHT
+
+_FAST = {"lease_timeout": 1.5, "heartbeat_interval": 0.5, "wait_timeout": 30}
+
+SINGLEFLIGHT: dict[str, Any] = {  # type: ignore[no-redef]
+    **SINGLEFLIGHT,
+    "NAMESPACE": os.environ.get("TEST_NAMESPACE", "test"),
+    "MODE": os.environ.get("TEST_MODE", "hybrid"),
+    "POLL_INTERVAL": 0.2,
+    "STAGES": {
+        # `fast` is for takeovers, `calm` for tests in which nothing may expire.
+        "fast": _FAST,
+        "fast-twice": {**_FAST, "max_takeovers": 1},
+        "calm": {"lease_timeout": 60, "heartbeat_interval": 15, "wait_timeout": 60},
+        "calm-row": {
+            "lease_timeout": 60,
+            "heartbeat_interval": 15,
+            "wait_timeout": 60,
+            "replay_memory": False,
+            "replay_cache": False,
+        },
+        "impatient": {"lease_timeout": 0.6, "heartbeat_interval": 0.2, "wait_timeout": 0.6},
+        "hung": {**_FAST, "execution_timeout": 0.3},
+    },
+}
+if name := os.environ.get("TEST_DATABASE_NAME"):
+    DATABASES["default"]["NAME"] = name
+if host := os.environ.get("TEST_DATABASE_HOST"):
+    DATABASES["default"]["HOST"] = host
+if location := os.environ.get("TEST_REDIS"):
+    CACHES["default"]["LOCATION"] = location
