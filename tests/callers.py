@@ -34,6 +34,11 @@ class Caller:
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 
+    def warm_up(self) -> None:
+        """Make a call of another key, so that the process is connected."""
+        self._tell("warm")
+        self.wait_for("warm")
+
     def call(self) -> None:
         """Let every thread of the process ask."""
         self._tell("call")

@@ -5,7 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -39,7 +39,7 @@ class Folder:
 
     def environment(self, **variables: str) -> dict[str, str]:
         """A user's, with no server of its own unless one is given."""
-        named = {"DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL"}
+        named = {"DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL", "DJANGO_SETTINGS_MODULE"}
         rest = {key: value for key, value in os.environ.items() if key not in named}
         return rest | {"SINGLEFLIGHT_SERVERS_DIR": str(self.path)} | variables
 
@@ -78,21 +78,19 @@ class Folder:
 
     def servers(self, program: str = "") -> list[psutil.Process]:
         """The postmaster and the Valkey that run here now."""
-        return [
-            process
-            for process in _processes(str(self.sockets))
-            if process.name() in ({program} if program else {"postgres", "valkey-server"})
-            # A session that was just forked has the postmaster's command line for a moment.
-            and process.parent() not in _processes(str(self.sockets))
-        ]
+        here = _processes(str(self.sockets), {program} if program else {"postgres", "valkey-server"})
+        pids = {process.pid for process, _ in here}
+        # A session that was just forked has the postmaster's command line for a moment.
+        return [process for process, parent in here if parent not in pids]
 
     def keepers(self, server: str = "") -> list[psutil.Process]:
         found = []
-        for process in _processes("config.servers.keeper"):
+        for process, _ in _processes("config.servers.keeper"):
             with suppress(psutil.Error):
-                if process.environ().get("SINGLEFLIGHT_SERVERS_DIR") == str(self.path):
+                is_here = process.environ().get("SINGLEFLIGHT_SERVERS_DIR") == str(self.path)
+                if is_here and (not server or server in process.cmdline()):
                     found.append(process)
-        return [process for process in found if not server or server in process.cmdline()]
+        return found
 
     def nothing_is_left(self) -> bool:
         files = (
@@ -143,14 +141,19 @@ def folder(path: Path, template: Path | None = None) -> Iterator[Folder]:
         shutil.rmtree(here.sockets, ignore_errors=True)
 
 
-def _processes(marker: str) -> list[psutil.Process]:
+def _processes(marker: str, names: Collection[str] = ()) -> list[tuple[psutil.Process, int]]:
+    """Living processes with `marker` on their command line, and the pid of each one's parent."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            if marker in " ".join(process.cmdline()) and _is_alive(process):
-                found.append(process)
+            is_named = not names or process.name() in names
+            if is_named and marker in " ".join(process.cmdline()) and _is_alive(process):
+                found.append((process, process.ppid()))
     return found
 
 
 def _is_alive(process: psutil.Process) -> bool:
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

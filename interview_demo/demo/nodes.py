@@ -1,5 +1,6 @@
 """Two web nodes: gunicorn in processes of their own, that know nothing of each other but an address."""
 
+import errno
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
@@ -30,7 +31,9 @@ class Node:
 
     def start(self, environment: Mapping[str, str]) -> None:
         """Start it; returns before it answers."""
-        listener = self._listener or _listener(self.port)
+        listener = self._listener or wait_until(
+            self._old_address, timeout=_START_TIMEOUT, what=f"the old address of node {self.name}"
+        )
         module, _, name = settings.WSGI_APPLICATION.rpartition(".")
         options = [f"{module}:{name}", "--bind", f"fd://{listener.fileno()}"]
         options += ["--worker-class", "gthread", "--workers", "1", "--threads", str(THREADS)]
@@ -62,6 +65,15 @@ class Node:
         if self.program:
             self.program.stop()
 
+    def _old_address(self) -> socket.socket | None:
+        # A killed worker may hold it for a moment longer than its master.
+        try:
+            return _listener(self.port)
+        except OSError as exc:
+            if exc.errno != errno.EADDRINUSE:
+                raise
+            return None
+
     def _answers(self) -> bool | None:
         if self.program:
             self.program.check()
@@ -73,6 +85,10 @@ class Node:
 def _listener(port: int) -> socket.socket:
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind(("127.0.0.1", port))
-    listener.listen(128)
+    try:
+        listener.bind(("127.0.0.1", port))
+        listener.listen(128)
+    except OSError:
+        listener.close()
+        raise
     return listener

@@ -97,6 +97,7 @@ class Interview:
         killed_at = time.monotonic()
         self._cluster.first.kill()
         self._narrator.happened("node A is gone; its lease runs out, nobody else may call before")
+        self._cluster.restart(self._cluster.first)
         resent = self._answer(self._cluster.second, ANSWERS[3])
         model.wait_begun(SCORE_STAGE, begun + 2, timeout=_BEGIN_TIMEOUT)
         now = time.monotonic()
@@ -104,7 +105,7 @@ class Interview:
         self._takeovers.append(takeover)
         self._narrator.happened(f"node B took over {takeover.seconds:.2f} s after the kill: one call more")
         self._go_on(_first_reply([lost, refreshed, resent]))
-        self._cluster.restart(self._cluster.first)
+        self._cluster.first.wait_ready()
         self._narrator.happened("node A is back")
 
     def _asks_for_the_report(self) -> None:

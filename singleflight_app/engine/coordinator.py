@@ -51,8 +51,7 @@ class Coordinator:
         self._owning = Owning(
             store, cache, memory, notifier, owner=owner, limits=late_limits, monotonic=monotonic
         )
-        running = self._owning.heartbeat.generations
-        claiming = Claiming(store, cache, owner=owner, running=running, monotonic=monotonic)
+        claiming = Claiming(store, cache, owner=owner, running=self.running, monotonic=monotonic)
         self._leading = Leading(
             store,
             cache,
@@ -85,6 +84,10 @@ class Coordinator:
         if not forgotten.already:
             facts = {"flight_id": forgotten.flight_id, "generation": forgotten.generation}
             announce(flight_forgotten, stage=forgotten.stage, **facts)
+
+    def running(self) -> set[int]:
+        """Return the generations that this process runs or has yet to settle."""
+        return self._owning.heartbeat.generations()
 
     def close(self) -> None:
         """Release every lease and end the threads."""

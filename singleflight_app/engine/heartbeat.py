@@ -63,17 +63,16 @@ class Heartbeat:
         self._max_late, self._max_late_bytes = limits
         self._changed = threading.Condition()
         self._leases: dict[int, Lease] = {}  # by generation
+        self._wakes_at = float("-inf")  #: until when the thread sleeps, if nobody wakes it
         self._is_started = self._is_closed = False
 
     def hold(self, lease: Lease) -> None:
         """Begin to beat for a lease."""
         with self._changed:
             lease.beat_at = lease.sent_at + lease.policy.heartbeat
-            earliest = min((held.beat_at for held in self._leases.values()), default=float("inf"))
             self._leases[lease.generation] = lease
             self._start()
-            if lease.beat_at < earliest:
-                self._changed.notify()
+            self._wake_by(self._due(lease))
 
     def release(self, lease: Lease) -> None:
         """Stop beating for a lease that is settled, lost or given up."""
@@ -92,7 +91,7 @@ class Heartbeat:
             lease.beat_at = now + lease.policy.heartbeat / _RETRIES_PER_BEAT
             self._leases[lease.generation] = lease
             self._start()
-            self._changed.notify()
+            self._wake_by(lease.beat_at)
             return True
 
     def held(self) -> list[Lease]:
@@ -128,8 +127,14 @@ class Heartbeat:
                 left = due - self._monotonic()
                 if left <= 0:
                     return True
+                self._wakes_at = due
                 self._changed.wait(None if left == float("inf") else left)
             return False
+
+    def _wake_by(self, then: float) -> None:
+        # Most leases are shorter than a beat: waking the thread for each would cost them a switch.
+        if then < self._wakes_at:
+            self._changed.notify()
 
     @staticmethod
     def _due(lease: Lease) -> float:

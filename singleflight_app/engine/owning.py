@@ -51,11 +51,13 @@ class _End(Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """What became of a settle: stored (`is_stored`), refused (`row` says by whom; None: gone), or not written yet."""
+    """What became of a settle: stored (`is_stored`), refused (`row` says by whom; None: gone), not written yet, or none of
+    this process's business (detached)."""
 
     is_stored: bool = False
     is_forgotten: bool = False
     is_refused: bool = False
+    is_detached: bool = False
     row: FlightSnapshot | None = None
 
 
@@ -115,7 +117,8 @@ class Owning:
             self.heartbeat.release(lease)
             self._announce_settled(lease, end.written, seconds_run)
             self._spread(call, end.written, None if verdict.is_forgotten else ticket, verdict, sent_at)
-        return Ended(end.shared, Role.OWNER, Layer.CALL, end.error, end.copy)
+        shared = replace(end.shared, superseded=True) if verdict.is_detached else end.shared
+        return Ended(shared, Role.OWNER, Layer.CALL, end.error, end.copy)
 
     def run_degraded(self, call: Call[R]) -> Ended[R]:
         """Run the call without a generation, for hybrid mode with the database out of reach."""
@@ -172,7 +175,7 @@ class Owning:
     def _settle(self, lease: Lease, settled: Settled) -> _Verdict:
         """Write the end; if the database can't be reached, keep the lease and let the heartbeat try again."""
         if lease.pid != os.getpid():
-            return _Verdict()  # a forked child runs its parent's call to the end; the flight is the parent's
+            return _Verdict(is_detached=True)  # a forked child ran its parent's call to the end
         try:
             return self._try_settle(lease, settled)
         except CoordinationUnavailable as exc:

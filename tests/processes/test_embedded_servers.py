@@ -245,8 +245,8 @@ def test_gunicorn_serves_the_admin_with_its_style(here: Folder, tmp_path: Path) 
 
     address = tmp_path / "socket"
     node = here.begin(
-        "import sys; from gunicorn.app.wsgiapp import run; sys.argv = sys.argv[:1]; run()",
-        GUNICORN_CMD_ARGS=f"--bind unix:{address} config.wsgi",
+        f"import sys; from gunicorn.app.wsgiapp import run; sys.argv[1:] = {['config.wsgi']}; run()",
+        GUNICORN_CMD_ARGS=f"--bind unix:{address}",
     )
     until(address.exists, "gunicorn's socket")
     with httpx.Client(transport=httpx.HTTPTransport(uds=str(address)), base_url="http://localhost") as client:
@@ -262,9 +262,8 @@ def test_gunicorn_serves_the_admin_with_its_style(here: Folder, tmp_path: Path) 
 
 def test_celery_worker_starts_the_servers(here: Folder) -> None:
     """Started with nothing else running, as from a second terminal."""
-    worker = here.begin(
-        "from config.celery import app; app.worker_main(['worker', '--pool', 'solo', '--loglevel', 'warning'])"
-    )
+    arguments = ["worker", "--pool", "solo", "--loglevel", "warning"]
+    worker = here.begin(f"from config.celery import app; app.worker_main({arguments})")
 
     until(lambda: len(here.servers()) == 2, "both servers")
     worker.terminate()

@@ -1,6 +1,6 @@
 """A process that calls one flight when told to, and tells what happens.
 
-Lines in: `call` (begin), `done TEXT` (let a running call return TEXT), `interrupt` (let it end as on Ctrl-C), `exit`. Lines out, JSON: ready, called (with
+Lines in: `warm` (call another key), `call` (begin), `done TEXT` (let a running call return TEXT), `interrupt` (let it end as on Ctrl-C), `exit`. Lines out, JSON: ready, called (with
 generation and pid), outcome or error of each caller. Run as `python -m tests.programs.caller STAGE KEY THREADS`.
 """
 
@@ -9,6 +9,7 @@ import os
 import queue
 import sys
 import threading
+import uuid
 
 import django
 
@@ -68,6 +69,8 @@ def main(stage: str, key: str, threads: int) -> None:
                 threading.Thread(target=call, args=(stage, key, barrier)).start()
         elif order == "done":
             _answers.put(text)
+        elif order == "warm":
+            say("warm", value=run(stage, {"warm": uuid.uuid4()}, lambda: "warm", scope="test").value)
         elif order == "interrupt":
             _answers.put(None)
         elif order == "exit":

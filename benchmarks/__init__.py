@@ -1,0 +1,1 @@
+"""Speed against the bare servers, as ratios in one run: `make bench`."""

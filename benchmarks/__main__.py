@@ -1,0 +1,68 @@
+"""Measures what a flight costs over the bare statements under it, and writes benchmarks/results.json.
+
+A ratio is bare time / our time, the median over rounds in which both take turns: 1 means free, 0.5 means
+twice as slow. Only ratios of one run compare; seconds belong to the machine.
+"""
+
+import json
+import os
+import platform
+import sys
+import tempfile
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "benchmarks.settings")
+
+from config.servers import start_servers
+
+RESULTS = Path(__file__).parent / "results.json"
+ROUNDS = 9
+PACKAGES = ("Django", "psycopg", "pydantic", "redis", "django-redis", "rfc8785")
+
+
+def main() -> None:
+    """Run every benchmark once and say what came out."""
+    start_servers()
+    import django
+
+    django.setup()
+    from django.core.management import call_command
+
+    call_command("migrate", verbosity=0)
+    from benchmarks import replays, scores
+
+    results: dict[str, Any] = {}
+    for name, measure, meaning in (*scores.BENCHMARKS, *replays.BENCHMARKS):
+        results[name] = round(measure(ROUNDS), 3)
+        print(f"{name:24} {results[name]:8.3f}  {meaning}")
+    results |= _circumstances()
+    _write(results)
+
+
+def _circumstances() -> dict[str, Any]:
+    from django.db import connection
+
+    server = connection.cursor().connection.info.server_version
+    return {
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
+        "versions": {
+            "python": platform.python_version(),
+            "postgresql": f"{server // 10000}.{server % 10000}",
+            **{name: version(name) for name in PACKAGES},
+        },
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+
+
+def _write(results: dict[str, Any]) -> None:
+    with tempfile.NamedTemporaryFile("w", dir=RESULTS.parent, suffix=".json", delete=False) as file:
+        file.write(json.dumps(results, indent=2) + "\n")
+    Path(file.name).replace(RESULTS)
+    print(f"written to {RESULTS.relative_to(Path.cwd()) if RESULTS.is_relative_to(Path.cwd()) else RESULTS.name}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""Nodes of a cluster inside one test process: each is all that a process has once, with a name of its own.
+
+Two of them share nothing but the servers, so what they agree on, processes agree on. What only a real
+process can show (a kill, a fork, a pause) is in `tests/processes` and `tests/faults`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, TypeVar
+
+from pydantic import JsonValue
+
+from singleflight_app.conf import get_settings
+from singleflight_app.domain.flight import Outcome
+from singleflight_app.domain.keys import FlightKey, Global, flight_key
+from singleflight_app.domain.policy import StagePolicy
+from singleflight_app.domain.records import Forgotten
+from singleflight_app.engine.call import Call
+from singleflight_app.outcomes.codec import for_policy
+from singleflight_app.telemetry import ledger
+from singleflight_app.wiring import Runtime
+from tests.waiting import until
+
+R = TypeVar("R")
+
+
+class Node:
+    """One process of the cluster, as far as flights are concerned."""
+
+    def __init__(self) -> None:
+        self.runtime = Runtime(get_settings())
+        ledger.disconnect()  # it counts for one runtime only, and this one ends before the tests do
+
+    @property
+    def name(self) -> str:
+        """What stands in the `owner` column."""
+        return self.runtime.identity.name
+
+    def key(self, stage: str, request: Mapping[str, object], *, scope: str | Global = "test") -> FlightKey:
+        """Return the key of a request."""
+        settings = self.runtime.settings
+        return flight_key(
+            settings.namespace, stage, scope, request, versions=(settings.policy(stage).version, "")
+        )
+
+    def run(
+        self,
+        stage: str,
+        request: Mapping[str, object],
+        function: Callable[[], R],
+        *,
+        scope: str | Global = "test",
+        result_type: Any = JsonValue,  # noqa: ANN401  (any annotation that pydantic knows)
+        wait_timeout: float | None = None,
+    ) -> Outcome[R]:
+        """Ask as `singleflight_app.run` does, on this node."""
+        policy: StagePolicy = self.runtime.settings.policy(stage)
+        budget = policy.wait if wait_timeout is None else wait_timeout
+        key = self.key(stage, request, scope=scope)
+        return self.runtime.coordinator.run(
+            Call(key, policy, function, for_policy(result_type, policy), budget)
+        )
+
+    def forget(self, key: FlightKey) -> bool:
+        """Drop a key's outcome as `forget` does, on this node."""
+        forgotten: Forgotten | None = self.runtime.store.forget(digest=key.digest)
+        if forgotten is None:
+            return False
+        self.runtime.coordinator.forgotten(forgotten)
+        self.runtime.hint(forgotten)
+        return not forgotten.already
+
+    def callers_of(self, key: FlightKey) -> int:
+        """How many callers of this node ask for a key just now, its owner included."""
+        flight = self.runtime.coordinator._local._flights.get(key.digest)
+        return 0 if flight is None else flight.callers
+
+    def wait_for_callers(self, key: FlightKey, count: int) -> None:
+        """Return once so many callers of this node ask for the key."""
+        until(lambda: self.callers_of(key) >= count, f"{count} callers of {key}")
+
+    def wait_for_follower(self, stage: str) -> None:
+        """Return once a caller of this node follows another node's flight of the stage."""
+        following = self.runtime.coordinator._following
+        until(lambda: following._waiting[stage] > 0, f"a follower of {stage}")
+
+
+@contextmanager
+def nodes(count: int) -> Iterator[list[Node]]:
+    """Have `count` nodes; their leases are released and their connections closed at the end."""
+    with ExitStack() as stack:
+        found = []
+        for _ in range(count):
+            node = Node()
+            stack.callback(node.runtime.close)
+            found.append(node)
+        yield found
