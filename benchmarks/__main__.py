@@ -7,7 +7,6 @@ twice as slow. Only ratios of one run compare; seconds belong to the machine.
 import json
 import os
 import platform
-import sys
 import tempfile
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -65,4 +64,4 @@ def _write(results: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

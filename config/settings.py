@@ -127,6 +127,5 @@ USE_I18N = True
 TIME_ZONE = "UTC"
 USE_TZ = True
 STATIC_URL = "static/"
-STATIC_ROOT = BASE_DIR / "staticfiles"
 # gunicorn serves the admin's files from where the apps keep them; no collectstatic needed.
 WHITENOISE_USE_FINDERS = True

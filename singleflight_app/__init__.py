@@ -1,4 +1,4 @@
-"""Every expensive call happens once: all copies of one request, in one process and across the cluster, become one.
+"""Every expensive call happens once: all copies of one request, in one process or on many, become one.
 
     from singleflight_app import current_flight, single_flight
 

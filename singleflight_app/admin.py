@@ -150,13 +150,9 @@ class FlightAdmin(ReadOnlyAdmin):
 
     def get_fieldsets(self, request: HttpRequest, obj: Flight | None = None) -> Any:  # noqa: ANN401  (Django's type is private)
         """Add the content for those who may read it."""
-        return (
-            (*self.fieldsets, self.content_fieldset)
-            if self.has_view_result_permission(request)
-            else self.fieldsets
-        )
+        return (*self.fieldsets, self.content_fieldset) if self.has_view_result_permission(request) else self.fieldsets
 
-    def render_change_form(  # noqa: PLR0917  (the signature is Django's)
+    def render_change_form(
         self,
         request: HttpRequest,
         context: dict[str, Any],
@@ -187,9 +183,7 @@ class FlightAdmin(ReadOnlyAdmin):
         """The result as text; it came from outside and is never markup."""
         if flight.result is None:
             return None
-        stored = StoredResult(
-            bytes(flight.result), flight.encoding, bytes(flight.checksum or b""), flight.size or 0
-        )
+        stored = StoredResult(bytes(flight.result), flight.encoding, bytes(flight.checksum or b""), flight.size or 0)
         try:
             return _preformatted(readable(stored))
         except ResultUnreadable as exc:
@@ -209,9 +203,7 @@ class FlightAdmin(ReadOnlyAdmin):
     def has_view_result_permission(self, request: HttpRequest) -> bool:
         return _has(request, "view_result_flight")
 
-    @admin.action(
-        description=_("Forget the outcome: whoever asks next gets a new call"), permissions=["forget"]
-    )
+    @admin.action(description=_("Forget the outcome: whoever asks next gets a new call"), permissions=["forget"])
     def forget_flights(self, request: HttpRequest, queryset: QuerySet[Flight]) -> None:
         done, seen = self._each(request, queryset, api.forget_flight)
         text = ngettext(
@@ -231,9 +223,7 @@ class FlightAdmin(ReadOnlyAdmin):
         )
         self.message_user(request, text % {"done": done, "seen": seen}, _level(done))
 
-    def _each(
-        self, request: HttpRequest, queryset: QuerySet[Flight], act: Callable[..., bool]
-    ) -> tuple[int, int]:
+    def _each(self, request: HttpRequest, queryset: QuerySet[Flight], act: Callable[..., bool]) -> tuple[int, int]:
         """Act on the chosen flights, one commit each; stops with a message when the servers don't answer."""
         done = seen = 0
         for flight_id in queryset.values_list("pk", flat=True)[:ACTION_MAX]:

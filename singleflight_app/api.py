@@ -6,7 +6,7 @@ The names of `singleflight_app.__all__` come from here. Everything below is wire
 import functools
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, get_type_hints, overload
 
 from django.db import connections
@@ -22,8 +22,7 @@ from singleflight_app.engine.handles import FlightHandle
 from singleflight_app.engine.maintenance import Swept
 from singleflight_app.outcomes.arguments import ArgumentsCodec
 from singleflight_app.outcomes.codec import JsonCodec, for_policy
-from singleflight_app.storage.pool import Database
-from singleflight_app.wiring import NEEDS_POSTGRESQL, Runtime, runtime, send
+from singleflight_app.wiring import Runtime, runtime, send
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -34,6 +33,7 @@ Scope = str | Global | Callable[..., str]
 logger = logging.getLogger("singleflight_app")
 _registry: dict[str, "SingleFlight[Any, Any]"] = {}
 _warned: set[str] = set()
+_BY_NAME = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
 
 
 def single_flight(
@@ -71,10 +71,13 @@ class SingleFlight(Generic[P, R]):
         _check_function(function, stage)
         functools.update_wrapper(self, function)
         self.stage, self.version = stage, version
-        self._function = function
+        self.__wrapped__ = function
+        self._function: Callable[..., R] = function
         self._signature = inspect.signature(function)
-        self._scope = _picker(scope, self._signature, stage, "scope")
-        self._request = _picker(key, self._signature, stage, "key") if key is not None else None
+        self._receiver = _receiver_of(self._signature)
+        names = [name for name in self._signature.parameters if name != self._receiver]
+        self._scope = _picker(scope, names, stage, "scope")
+        self._request = _picker(key, names, stage, "key") if key is not None else None
         self._label = f"{function.__module__}.{function.__qualname__}"[:200]
         self._codecs: dict[StagePolicy, JsonCodec[R]] = {}
         self._is_bound = False
@@ -136,6 +139,7 @@ class SingleFlight(Generic[P, R]):
         """Bind a method; `self` is no part of the key: what it changes must be an argument."""
         if instance is None:
             return self
+        self._annotations  # noqa: B018  (resolved once, not by every bound copy)
         bound = SingleFlight.__new__(SingleFlight)
         bound.__dict__.update(self.__dict__)
         bound._function = functools.partial(self._function, instance)  # noqa: SLF001  (its own class)
@@ -144,9 +148,7 @@ class SingleFlight(Generic[P, R]):
         bound._is_bound = True  # noqa: SLF001
         return bound
 
-    def pending_call(
-        self, here: Runtime, key: FlightKey, arguments: Mapping[str, str], flight_id: int
-    ) -> Call[R]:
+    def pending_call(self, here: Runtime, key: FlightKey, arguments: Mapping[str, str], flight_id: int) -> Call[R]:
         """Return the call of a worker that came for a pending flight; its key is the row's, never computed again."""
 
         def function() -> R:
@@ -158,7 +160,11 @@ class SingleFlight(Generic[P, R]):
 
     @functools.cached_property
     def _annotations(self) -> dict[str, Any]:
-        return get_type_hints(self._function, include_extras=True)
+        try:
+            return get_type_hints(self.__wrapped__, include_extras=True)
+        except NameError as exc:
+            problem = f"stage {self.stage!r}: an annotation of {self._label} names what is not imported ({exc})"
+            raise InvalidRequest(f"{problem}; import it outside of TYPE_CHECKING") from exc
 
     @functools.cached_property
     def _arguments(self) -> ArgumentsCodec:
@@ -173,11 +179,11 @@ class SingleFlight(Generic[P, R]):
         bound.apply_defaults()
         arguments = bound.arguments
         policy = here.settings.policy(self.stage)
-        request = arguments if self._request is None else {"key": self._request(arguments)}
+        request = _without(arguments, self._receiver)
+        if self._request is not None:
+            request = {"key": self._request(arguments)}
         scope = cast("str | Global", self._scope(arguments))
-        return flight_key(
-            here.settings.namespace, self.stage, scope, request, versions=(policy.version, self.version)
-        )
+        return flight_key(here.settings.namespace, self.stage, scope, request, versions=(policy.version, self.version))
 
     def _call(self, here: Runtime, bound: inspect.BoundArguments) -> Call[R]:
         policy = here.settings.policy(self.stage)
@@ -249,9 +255,13 @@ def run_pending(flight_id: int) -> Outcome[Any] | None:
     return here.coordinator.run(flight.pending_call(here, key, stored.arguments, flight_id))
 
 
-def _forgotten(
-    here: Runtime, *, digest: bytes | None = None, flight_id: int | None = None, actor: str = ""
-) -> bool:
+def sweep() -> Swept:
+    """Deal with flights whose owners died with nobody waiting, and send lost messages again."""
+    here = runtime()
+    return maintenance.sweep(here.queue, here.settings.policy, send)
+
+
+def _forgotten(here: Runtime, *, digest: bytes | None = None, flight_id: int | None = None, actor: str = "") -> bool:
     forgotten = here.store.forget(digest=digest, flight_id=flight_id, actor=actor)
     if forgotten is None:
         return False
@@ -270,21 +280,35 @@ def _check_function(function: object, stage: str) -> None:
         raise InvalidRequest(f"stage {stage!r}: decorate a function, not a {type(function).__qualname__}")
 
 
+def _receiver_of(signature: inspect.Signature) -> str | None:
+    """Return the name of a method's first parameter: it is no part of the key."""
+    first = next(iter(signature.parameters), None)
+    return first if first in {"self", "cls"} else None
+
+
+def _without(arguments: Mapping[str, object], receiver: str | None) -> Mapping[str, object]:
+    if receiver not in arguments:
+        return arguments
+    return {name: value for name, value in arguments.items() if name != receiver}
+
+
 def _picker(
-    given: Scope | Callable[..., object] | None, signature: inspect.Signature, stage: str, option: str
+    given: Scope | Callable[..., object] | None, names: Collection[str], stage: str, option: str
 ) -> Callable[[Mapping[str, object]], object]:
     """Return a function from the bound arguments to the scope (or the request)."""
     if not callable(given):
         check_scope(stage, given)
         return lambda _: given
-    names = list(inspect.signature(given).parameters)
-    unknown = [name for name in names if name not in signature.parameters]
+    wanted = inspect.signature(given).parameters.values()
+    if any(parameter.kind not in _BY_NAME for parameter in wanted):
+        raise InvalidRequest(f"stage {stage!r}: {option} takes its arguments by name; write them without *, ** and /")
+    unknown = [item.name for item in wanted if item.name not in names and item.default is item.empty]
     if unknown:
-        known = ", ".join(signature.parameters)
         raise InvalidRequest(
-            f"stage {stage!r}: {option} asks for {', '.join(unknown)}; the arguments are {known}"
+            f"stage {stage!r}: {option} asks for {', '.join(unknown)}; the arguments are {', '.join(names)}"
         )
-    return lambda arguments: given(*(arguments[name] for name in names))
+    taken = [parameter.name for parameter in wanted if parameter.name in names]
+    return lambda arguments: given(**{name: arguments[name] for name in taken})
 
 
 def _register(flight: SingleFlight[Any, Any]) -> None:

@@ -21,7 +21,7 @@ _READ_COMMITTED = 2  #: psycopg.IsolationLevel.READ_COMMITTED
 
 
 @register(TAG)
-def check_settings(app_configs: Sequence[AppConfig] | None = None, **_: Any) -> list[CheckMessage]:  # noqa: ANN401, ARG001  (Django's signature)
+def check_settings(app_configs: Sequence[AppConfig] | None = None, **_: Any) -> list[CheckMessage]:  # noqa: ANN401  (Django's signature)
     """Return every problem of `SINGLEFLIGHT` and of the aliases that it names."""
     found: list[CheckMessage] = [
         Error(f"SINGLEFLIGHT: {problem.problem}.", hint=_sentence(problem.repair), id=problem.code)
@@ -36,9 +36,7 @@ def check_settings(app_configs: Sequence[AppConfig] | None = None, **_: Any) -> 
 def _database(settings: Settings) -> Iterator[CheckMessage]:
     if settings.database not in connections.settings:
         hint = "Name an alias of DATABASES."
-        yield Error(
-            f"SINGLEFLIGHT: DATABASE is {settings.database!r}, no such alias.", hint=hint, id=f"{TAG}.E004"
-        )
+        yield Error(f"SINGLEFLIGHT: DATABASE is {settings.database!r}, no such alias.", hint=hint, id=f"{TAG}.E004")
         return
     connection = connections[settings.database]
     if connection.vendor != "postgresql":
@@ -52,9 +50,7 @@ def _database(settings: Settings) -> Iterator[CheckMessage]:
     level = connection.settings_dict.get("OPTIONS", {}).get("isolation_level")
     if level is not None and int(level) != _READ_COMMITTED:
         hint = "Leave isolation_level out for this alias, or give the app an alias of its own."
-        yield Error(
-            "SINGLEFLIGHT: the database's isolation level is not READ COMMITTED.", hint=hint, id=f"{TAG}.E006"
-        )
+        yield Error("SINGLEFLIGHT: the database's isolation level is not READ COMMITTED.", hint=hint, id=f"{TAG}.E006")
 
 
 def _cache(settings: Settings) -> Iterator[CheckMessage]:
@@ -71,9 +67,7 @@ def _cache(settings: Settings) -> Iterator[CheckMessage]:
         yield Error("SINGLEFLIGHT: CACHE is set, but django-redis is missing.", hint=hint, id=f"{TAG}.E007")
         return
     if not isinstance(caches[settings.cache], RedisCache):
-        yield Error(
-            f"SINGLEFLIGHT: cache {settings.cache!r} is not django-redis.", hint=hint, id=f"{TAG}.E007"
-        )
+        yield Error(f"SINGLEFLIGHT: cache {settings.cache!r} is not django-redis.", hint=hint, id=f"{TAG}.E007")
         return
     options = caches.settings[settings.cache].get("OPTIONS", {})
     if not {"SOCKET_TIMEOUT", "SOCKET_CONNECT_TIMEOUT"} <= set(options):

@@ -89,8 +89,8 @@ def _global_problems(raw: Mapping[str, Any]) -> Iterator[InvalidSetting]:
         if name not in known:
             repair = f"known options: {', '.join(sorted(known))}"
             yield InvalidSetting("singleflight.E001", f"{name!r} is no option", repair)
-        elif (repair := _refusal(name, value)) is not None:
-            yield InvalidSetting("singleflight.E002", f"{name} is {value!r}", repair)
+        elif (instead := _refusal(name, value)) is not None:
+            yield InvalidSetting("singleflight.E002", f"{name} is {value!r}", instead)
 
 
 def _refusal(name: str, value: object) -> str | None:
@@ -101,11 +101,7 @@ def _refusal(name: str, value: object) -> str | None:
     if name in {"NAMESPACE", "DATABASE"}:
         return None if isinstance(value, str) and value else "give a non-empty string"
     if name == "CACHE":
-        return (
-            None
-            if value is None or (isinstance(value, str) and value)
-            else "name an alias of CACHES, or None"
-        )
+        return None if value is None or (isinstance(value, str) and value) else "name an alias of CACHES, or None"
     if name == "PREPARE_STATEMENTS":
         return None if isinstance(value, bool) else "give True or False"
     if name == "EVENT_RETENTION":
@@ -141,7 +137,7 @@ def get_settings() -> Settings:
     plain = {name.lower(): value for name, value in raw.items() if name not in {"DEFAULTS", "STAGES"}}
     stages = {name: _policy(raw, options) for name, options in raw.get("STAGES", {}).items()}
     if "cache" not in plain and not _has_redis(Settings.cache):
-        plain["cache"] = None
+        plain = {**plain, "cache": None}
     return Settings(**plain, defaults=_policy(raw, {}), stages=stages)
 
 

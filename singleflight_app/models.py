@@ -78,9 +78,7 @@ class Flight(models.Model):
             ("view_result_flight", _("Can read a flight's result")),
         ]
         indexes: ClassVar = [
-            models.Index(
-                fields=["stage", "id"], condition=models.Q(status__in=_LIVE), name="singleflight_flight_live"
-            ),
+            models.Index(fields=["stage", "id"], condition=models.Q(status__in=_LIVE), name="singleflight_flight_live"),
             models.Index(fields=["status", "-id"], name="singleflight_flight_status"),
             models.Index(fields=["expires_at"], name="singleflight_flight_expiry"),
         ]

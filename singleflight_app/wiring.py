@@ -60,9 +60,7 @@ class Runtime:
     def queue(self) -> PostgresFlights:
         """The store of background flights and of an operator's moves; local mode has none."""
         if not isinstance(self.store, PostgresFlights):
-            raise InvalidRequest(
-                'this needs PostgreSQL; set SINGLEFLIGHT["MODE"] to "hybrid" or "distributed"'
-            )
+            raise InvalidRequest('this needs PostgreSQL; set SINGLEFLIGHT["MODE"] to "hybrid" or "distributed"')
         return self.store
 
     def hint(self, moved: Forgotten) -> None:
@@ -73,7 +71,7 @@ class Runtime:
         """Release every lease, end the threads, close the pool."""
         self.coordinator.close()
         if self.database is not None:
-            ledger.flush()
+            ledger.disconnect()
         self.store.close()
 
 
@@ -119,7 +117,7 @@ def send(flight_id: int) -> None:
 
 def close() -> None:
     """Release this process's leases and close its connections; the next call builds a new runtime."""
-    global _runtime  # noqa: PLW0603
+    global _runtime
     with _lock:
         old, _runtime = _runtime, None
     if old is not None:

@@ -62,10 +62,11 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def end(process: psutil.Process, gentle: signal.Signals) -> None:
-    """Stop it in order, else by SIGKILL, which ends a process that was stopped by SIGSTOP as well."""
+    """Stop it in order, else by SIGKILL."""
     for number in (gentle, signal.SIGKILL):
         with suppress(psutil.NoSuchProcess):
             process.send_signal(number)
+            process.resume()  # one that somebody paused hears nothing else
         deadline = time.monotonic() + STOP_TIMEOUT
         while is_alive(process):
             if time.monotonic() > deadline:

@@ -43,14 +43,16 @@ def extract(data: Mapping[str, Any], mark: str) -> Mapping[str, object]:
     lines = _joined(str(data.get("resume", "")).splitlines())
     claims = [line[1:].strip() for line in lines if line.startswith(("-", "*", "•"))] or lines[:MAX_QUESTIONS]
     skills = next((re.split(r",\s*", line) for line in lines if _LIST.fullmatch(line)), [])
-    questions = [random.choice(_CLAIM_QUESTIONS).format(claim=_short(claim, 140)) for claim in claims]
+    questions = [
+        random.choice(_CLAIM_QUESTIONS).format(claim=_short(claim.rstrip("."), 140)) for claim in claims
+    ]
     questions += [
         random.choice(_SKILL_QUESTIONS).format(skill=skill.strip()) for skill in skills if skill.strip()
     ]
     unproven = [claim for claim in claims if not re.search(r"\d", claim)]
     return {
         "questions": questions[:MAX_QUESTIONS] or ["What did you build last, and what was hard about it?"],
-        "suggestions": [f'Put a number behind "{_short(claim)}".' for claim in unproven[:3]],
+        "suggestions": [f'Put a number behind "{_short(claim.rstrip("."))}".' for claim in unproven[:3]],
         "direction": f"{lines[1] if len(lines) > 1 else 'Not stated'} (simulated reading {mark})",
         "resume_score": _bounded(50 + 3 * len(claims) + 2 * len(skills) + random.randint(-6, 6)),
     }

@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 from interview_demo.model_server import SIMULATED_MODEL, STAGE_HEADER
 from interview_demo.model_server.calls import CallBook
 from interview_demo.model_server.forwarding import Upstream
-from interview_demo.model_server.simulated import UnknownStage, complete, thinking_time
+from interview_demo.model_server.simulated import UnknownStage, complete, stage_of, thinking_time
 
 MAX_WAIT = 60.0
 MAX_BODY = 2_000_000
@@ -98,7 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.OK, {"stage": stage, "seconds": seconds})
 
     def _complete(self, request: Mapping[str, Any], body: bytes) -> None:
-        stage = self.headers.get(STAGE_HEADER, "unnamed")
+        stage = self.headers.get(STAGE_HEADER) or stage_of(request)
         ordered = self.server.calls.begin(stage)
         if self.server.upstream is not None:
             status, reply, tokens = self.server.upstream.complete(body, self.headers.get("Authorization", ""))

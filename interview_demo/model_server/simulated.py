@@ -31,6 +31,15 @@ _ANSWERS: Mapping[str, Callable[[Mapping[str, Any], str], Mapping[str, object]]]
 }
 
 
+#: where no header names the stage: what the reply is to be, by the name of its schema
+_SCHEMAS = {
+    "Extraction": "interview-extraction",
+    "Score": "interview-score",
+    "FollowUp": "interview-followup",
+    "Report": "interview-report",
+}
+
+
 class UnknownStage(ValueError):
     """The simulated model knows the interview's stages only; the call was counted."""
 
@@ -39,6 +48,13 @@ class UnknownStage(ValueError):
             f"the simulated model has no answer for stage {stage!r}; it knows {', '.join(_ANSWERS)}"
         )
         self.stage = stage
+
+
+def stage_of(request: Mapping[str, Any]) -> str:
+    """Return the stage that a call belongs to by the answer it wants; "unnamed" if that says nothing."""
+    wanted = request.get("response_format")
+    schema = wanted.get("json_schema") if isinstance(wanted, dict) else None
+    return _SCHEMAS.get(str(schema.get("name")) if isinstance(schema, dict) else "", "unnamed")
 
 
 def thinking_time(stage: str) -> float:

@@ -27,9 +27,7 @@ class Price:
     cached: Decimal | None = None
 
 
-def usage_of(
-    reply: object, *, cost: Decimal | None = None, prices: Mapping[str, Price] | None = None
-) -> Usage:
+def usage_of(reply: object, *, cost: Decimal | None = None, prices: Mapping[str, Price] | None = None) -> Usage:
     """Return the usage that a reply reports, of chat completions or of responses, as an object or a dict.
 
     The cost is `cost`, or is worked out from `prices` by the reply's model; the price of "m" also

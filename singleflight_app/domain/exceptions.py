@@ -19,9 +19,7 @@ class StillRunning(SingleFlightError):
     """
 
     def __init__(self, handle: Any, waited: float) -> None:  # noqa: ANN401  (the handle's class lives in api)
-        super().__init__(
-            f"{handle} is still running after {waited:.1f} s of waiting; ask again later for its outcome"
-        )
+        super().__init__(f"{handle} is still running after {waited:.1f} s of waiting; ask again later for its outcome")
         self.handle, self.waited = handle, waited
 
 

@@ -16,6 +16,10 @@ OWNER_LOST = "singleflight_app.OwnerLost"
 TOO_LARGE = "singleflight_app.ResultTooLarge"
 
 
+_MOST_TOKENS = 2**53
+_MOST_COST = Decimal(999_999_999)
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """What one call consumed: tokens as the provider counted them, cost in the currency of the prices given."""
@@ -24,6 +28,16 @@ class Usage:
     input_tokens: int = 0
     output_tokens: int = 0
     cost: Decimal = Decimal(0)
+
+    def bounded(self) -> "Usage":
+        """Return what a row can hold of it: a figure that makes no sense must not cost a paid answer."""
+        cost = self.cost if self.cost.is_finite() else Decimal(0)
+        return Usage(
+            self.model.replace("\x00", "")[:100].encode("utf-8", "replace").decode(),
+            min(max(self.input_tokens, 0), _MOST_TOKENS),
+            min(max(self.output_tokens, 0), _MOST_TOKENS),
+            min(max(cost, Decimal(0)), _MOST_COST),
+        )
 
     @property
     def tokens(self) -> int:

@@ -73,11 +73,10 @@ def flight_key(
     versions: tuple[str, ...] = (),
 ) -> FlightKey:
     """Return the key of a request; an argument that has no canonical form is `InvalidRequest`."""
-    check_scope(stage, scope)
-    text_of_scope = GLOBAL_SCOPE if isinstance(scope, Global) else unicodedata.normalize("NFC", scope)
-    document = {
+    text_of_scope = check_scope(stage, scope)
+    document: dict[str, Any] = {
         "namespace": namespace,
-        "request": {name: canonical(value, name) for name, value in request.items()},
+        "request": _mapping(request, "", 0),
         "scope": text_of_scope,
         "stage": stage,
         "versions": list(versions),
@@ -85,14 +84,12 @@ def flight_key(
     try:
         text = rfc8785.dumps(document)
     except (rfc8785.CanonicalizationError, UnicodeError) as exc:
-        problem = (
-            f"stage {stage!r}: a string in the request is no valid Unicode ({exc}); pass clean text, or bytes"
-        )
+        problem = f"stage {stage!r}: a string in the request is no valid Unicode ({exc}); pass clean text, or bytes"
         raise InvalidRequest(problem) from exc
     return FlightKey(stage, text_of_scope, hashlib.sha256(text).digest(), text.decode())
 
 
-def check_stage(stage: str) -> None:
+def check_stage(stage: object) -> None:
     """Refuse a stage name that a metric label or a Redis key could not carry."""
     if not isinstance(stage, str) or not _STAGE_NAME.fullmatch(stage):
         raise InvalidRequest(
@@ -100,19 +97,20 @@ def check_stage(stage: str) -> None:
         )
 
 
-def check_scope(stage: str, scope: object) -> None:
-    """Refuse a scope that could mix tenants or that the row can't hold."""
+def check_scope(stage: str, scope: object) -> str:
+    """Return a scope's text (NFC); one that could mix tenants or that the row can't hold is InvalidRequest."""
     if isinstance(scope, Global):
-        return
+        return GLOBAL_SCOPE
     if not isinstance(scope, str) or not scope.strip() or scope == GLOBAL_SCOPE:
+        problem = f"stage {stage!r}: the scope is {scope!r}"
+        repair = "give a non-empty string that names whose answer it is, or GLOBAL when everybody may share it"
+        raise InvalidRequest(f"{problem}; {repair}")
+    text = unicodedata.normalize("NFC", scope)
+    if len(text) > SCOPE_LENGTH or "\x00" in text:
         raise InvalidRequest(
-            f"stage {stage!r}: the scope is {scope!r}; return a non-empty string that names whose answer it is, "
-            "or use scope=GLOBAL when everybody may share it"
+            f"stage {stage!r}: the scope has {len(text)} characters; use at most {SCOPE_LENGTH}, without NUL"
         )
-    if len(scope) > SCOPE_LENGTH or "\x00" in scope:
-        raise InvalidRequest(
-            f"stage {stage!r}: the scope has {len(scope)} characters; use at most {SCOPE_LENGTH}, without NUL"
-        )
+    return text
 
 
 def canonical(value: object, path: str, depth: int = 0) -> Any:  # noqa: ANN401  (JSON has no closed type here)
@@ -134,17 +132,23 @@ def canonical(value: object, path: str, depth: int = 0) -> Any:  # noqa: ANN401 
     return _tagged(value, path, depth)
 
 
-def _number(value: float | Decimal, path: str) -> Any:  # noqa: ANN401
-    if not math.isfinite(value):
-        raise InvalidRequest(f"argument {path} is {value}; pass a finite number, or None")
+def _number(value: Any, path: str) -> Any:  # noqa: ANN401  (int, float or Decimal)
     if isinstance(value, Decimal):
-        return {"$decimal": _digits(value)}
+        return {"$decimal": _digits(value, path)}
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _not_finite(path)
     if abs(value) >= _SAFE_INTEGER and (isinstance(value, int) or value.is_integer()):
         return {"$int": hex(int(value))}
     return value + 0  # a subclass of int or float becomes the plain number
 
 
-def _digits(value: Decimal) -> str:
+def _not_finite(path: str) -> InvalidRequest:
+    return InvalidRequest(f"argument {path} is no finite number; pass one, or None")
+
+
+def _digits(value: Decimal, path: str) -> str:
+    if not value.is_finite():
+        raise _not_finite(path)
     # Not normalize(): it rounds to the precision of the thread's context.
     sign, digits, exponent = value.as_tuple()
     text = "".join(map(str, digits)).lstrip("0")
@@ -158,17 +162,13 @@ def _mapping(value: Mapping[Any, object], path: str, depth: int) -> dict[str, An
     fields: dict[str, Any] = {}
     for name, item in value.items():
         if not isinstance(name, str):
-            problem = (
-                f"argument {path} has the key {name!r}; pass a mapping with string keys, or a list of pairs"
-            )
+            problem = f"argument {path} has the key {name!r}; pass a mapping with string keys, or a list of pairs"
             raise InvalidRequest(problem)
         text = unicodedata.normalize("NFC", name)
         escaped = f"${text}" if text.startswith("$") else text
         if escaped in fields:
-            raise InvalidRequest(
-                f"argument {path} has the key {name!r} twice in different Unicode forms; pass one"
-            )
-        fields[escaped] = canonical(item, f"{path}[{name!r}]", depth + 1)
+            raise InvalidRequest(f"argument {path} has the name {name!r} twice in different Unicode forms; pass one")
+        fields[escaped] = canonical(item, f"{path}[{name!r}]" if path else name, depth + 1)
     return fields
 
 
@@ -194,22 +194,21 @@ def _tagged(value: object, path: str, depth: int) -> dict[str, Any]:
     if hasattr(value, "_meta") and hasattr(value, "pk") and not isinstance(value, type):
         return {"$row": _row(value, path, depth)}
     advice = _ADVICE.get(type(value), "pass its id, its text, or a dict of the fields that matter")
-    raise InvalidRequest(
-        f"argument {path} is a {type(value).__qualname__}, which has no canonical form; {advice}"
-    )
+    raise InvalidRequest(f"argument {path} is a {type(value).__qualname__}, which has no canonical form; {advice}")
 
 
 def _utc(value: datetime, path: str) -> str:
     if value.utcoffset() is None:
         raise InvalidRequest(
-            f"argument {path} is a datetime without a time zone; pass an aware one, such as django.utils.timezone.now()"
+            f"argument {path} is a datetime without a time zone; pass an aware one (django.utils.timezone.now())"
         )
-    return value.astimezone(UTC).isoformat()
+    try:
+        return value.astimezone(UTC).isoformat()
+    except OverflowError as exc:
+        raise InvalidRequest(f"argument {path} is {value}, out of range in UTC; pass None instead") from exc
 
 
 def _row(value: Any, path: str, depth: int) -> list[Any]:  # noqa: ANN401  (a Django model, unknown to the domain)
     if value.pk is None:
-        raise InvalidRequest(
-            f"argument {path} is an unsaved {type(value).__qualname__}; save it first, or pass a dict"
-        )
+        raise InvalidRequest(f"argument {path} is an unsaved {type(value).__qualname__}; save it first, or pass a dict")
     return [value._meta.label_lower, canonical(value.pk, f"{path}.pk", depth + 1)]

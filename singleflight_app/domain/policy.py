@@ -107,11 +107,7 @@ class StagePolicy:
                     option=name,
                     repair=f"known options: {', '.join(sorted(known))}",
                 )
-        lists = {
-            name: tuple(options[name])
-            for name in ("reraise", "retry_on")
-            if isinstance(options.get(name), list)
-        }
+        lists = {name: tuple(options[name]) for name in ("reraise", "retry_on") if isinstance(options.get(name), list)}
         return cls(**{**options, **lists})
 
 

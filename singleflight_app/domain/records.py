@@ -67,6 +67,7 @@ class LeaseState(NamedTuple):
     status: str
     owner: str
     lease_remaining: float | None
+    pending_age: float | None
     forgotten: bool
 
 

@@ -21,7 +21,7 @@ def usage_of(reply: Any) -> Usage:  # noqa: ANN401  (any SDK's reply)
 def _count(usage: Any, names: tuple[str, ...]) -> int:  # noqa: ANN401
     for name in names:
         value = _get(usage, name)
-        if isinstance(value, int):
+        if isinstance(value, int) and value >= 0:
             return value
     return 0
 

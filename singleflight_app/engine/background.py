@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from singleflight_app.domain.decision import Asking, decide
-from singleflight_app.domain.exceptions import CoordinationUnavailable
+from singleflight_app.domain.exceptions import CoordinationUnavailable, Overloaded
 from singleflight_app.domain.records import FlightSnapshot
 from singleflight_app.domain.states import Claim
 from singleflight_app.engine.call import Call
@@ -29,11 +29,12 @@ def submit(
         if answer is None:
             continue
         is_new, row = answer
-        if not is_new and decide(row, asking) not in _QUEUED:
+        claim = None if is_new else decide(row, asking)
+        if claim is Claim.WAIT_OUT:
+            raise Overloaded("the call of this key that was forgotten still runs", call.policy.heartbeat)
+        if claim is not None and claim not in _QUEUED:
             return row
-        queued = (
-            row if is_new else queue.queue(row, kind="submitted", arguments=arguments, policy=call.policy)
-        )
+        queued = row if is_new else queue.queue(row, kind="submitted", arguments=arguments, policy=call.policy)
         if queued is not None:
             send(queued.flight_id)
             return queued

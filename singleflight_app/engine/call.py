@@ -27,6 +27,16 @@ class Call(Generic[R]):
     #: The pending flight that a worker came for; it runs that one or nothing.
     pending: int | None = None
 
+    @property
+    def may_replay_memory(self) -> bool:
+        """The process's memory may answer; a worker looks at the row that it came for."""
+        return self.policy.replay_memory and self.pending is None
+
+    @property
+    def may_replay_cache(self) -> bool:
+        """The replay cache may answer; a worker looks at the row that it came for."""
+        return self.policy.replay_cache and self.pending is None
+
 
 @dataclass(frozen=True, slots=True)
 class Granted:

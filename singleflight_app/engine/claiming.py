@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from typing import Any
 
 from singleflight_app.domain.decision import Asking, decide
 from singleflight_app.domain.exceptions import CoordinationUnavailable, seconds
@@ -35,7 +36,7 @@ class Claiming:
         self._store, self._cache, self._owner = store, cache, owner
         self._running, self._monotonic = running, monotonic
 
-    def claim(self, call: Call[object]) -> Step:
+    def claim(self, call: Call[Any]) -> Step:
         """Return what this caller is: owner, replayer or follower. After `TRIES` lost races it follows."""
         row: FlightSnapshot | None = None
         wanted: Claim | None = None
@@ -62,13 +63,13 @@ class Claiming:
                 return Follow(row)
         return Follow(row)
 
-    def _read_or_insert(self, call: Call[object]) -> tuple[bool, FlightSnapshot] | None:
+    def _read_or_insert(self, call: Call[Any]) -> tuple[bool, FlightSnapshot] | None:
         if call.pending is not None:
             row = self._store.read(call.pending)
             return None if row is None else (False, row)
         return self._store.claim(call.key, label=call.label, owner=self._owner, lease=call.policy.lease)
 
-    def _asking(self, call: Call[object]) -> Asking:
+    def _asking(self, call: Call[Any]) -> Asking:
         return Asking(
             policy=call.policy,
             owner=self._owner,
@@ -77,7 +78,7 @@ class Claiming:
             starts_pending=call.pending is not None,
         )
 
-    def _grant(self, call: Call[object], row: FlightSnapshot, claim: Claim) -> Granted | None:
+    def _grant(self, call: Call[Any], row: FlightSnapshot, claim: Claim) -> Granted | None:
         sent_at = self._monotonic()
         granted = self._store.grant(
             row, claim, owner=self._owner, policy=call.policy, starts_pending=call.pending is not None
@@ -90,13 +91,13 @@ class Claiming:
                 self._cache.raise_floor(call.key.digest, row.generation)
         return self._granted(call, granted, claim, sent_at)
 
-    def _granted(self, call: Call[object], row: FlightSnapshot, claim: Claim, sent_at: float) -> Granted:
+    def _granted(self, call: Call[Any], row: FlightSnapshot, claim: Claim, sent_at: float) -> Granted:
         facts = {"stage": call.key.stage, "flight_id": row.flight_id, "generation": row.generation}
         announce(lease_granted, **facts, claim=claim)
         if claim is Claim.OWNER_TAKEOVER:
             announce(lease_taken_over, **facts)
         return Granted(row, claim, sent_at)
 
-    def _lose(self, call: Call[object], row: FlightSnapshot) -> None:
+    def _lose(self, call: Call[Any], row: FlightSnapshot) -> None:
         message = LOST_MESSAGE.format(count=row.takeovers + 1)
         self._store.lose(row.flight_id, row.generation, ttl=seconds(call.policy.failure_ttl), message=message)

@@ -65,9 +65,10 @@ class FlightContext:
         `reply` is an OpenAI-style reply with `model` and `usage`, or a `Usage`; or give the numbers. `cost`
         is in the currency of your prices.
         """
-        self.usage += Usage(model, input_tokens, output_tokens, Decimal(str(cost)))
+        usage = Usage(model, input_tokens, output_tokens, Decimal(str(cost))).bounded()
         if reply is not None:
-            self.usage += reply if isinstance(reply, Usage) else usage_of(reply)
+            usage += (reply if isinstance(reply, Usage) else usage_of(reply)).bounded()
+        self.usage = (self.usage + usage).bounded()
 
 
 def current_flight() -> FlightContext:

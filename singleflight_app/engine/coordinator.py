@@ -20,7 +20,7 @@ from singleflight_app.engine.context import refuse_reentry
 from singleflight_app.engine.failures import exception_of
 from singleflight_app.engine.following import Following
 from singleflight_app.engine.handles import FlightHandle
-from singleflight_app.engine.leading import Leading, Turn
+from singleflight_app.engine.leading import Leading, Turn, copy_of
 from singleflight_app.engine.local import LocalFlight, LocalFlights, Shared
 from singleflight_app.engine.owning import Owning
 from singleflight_app.engine.ports import FlightStore, Memory, Notifier, ReplayCache
@@ -48,17 +48,15 @@ class Coordinator:
         self._cache, self._memory, self._monotonic = cache, memory, monotonic
         self._local = LocalFlights()
         self._following = Following(store, notifier, poll_interval=poll_interval, monotonic=monotonic)
-        self._owning = Owning(
-            store, cache, memory, notifier, owner=owner, limits=late_limits, monotonic=monotonic
-        )
+        self._owning = Owning(store, cache, memory, notifier, owner=owner, limits=late_limits, monotonic=monotonic)
         claiming = Claiming(store, cache, owner=owner, running=self.running, monotonic=monotonic)
         self._leading = Leading(
             store,
             cache,
             memory,
             self._following,
-            claiming,
-            self._owning,
+            claiming=claiming,
+            owning=self._owning,
             may_degrade=may_degrade,
             monotonic=monotonic,
         )
@@ -67,8 +65,10 @@ class Coordinator:
         """Return the outcome of the call's key: called, shared or replayed. docs/protocol.md tells the whole way."""
         started = self._monotonic()
         refuse_reentry(call.key)
-        if call.policy.replay_memory and (held := self._memory.look(call.key.digest)) is not None:
-            return self._answer(call, Ended(held, Role.REPLAY, Layer.MEMORY), started)
+        if call.may_replay_memory and (held := self._memory.look(call.key.digest)) is not None:
+            copy = copy_of(call, held)
+            if copy is not None:
+                return self._answer(call, Ended(held, Role.REPLAY, Layer.MEMORY, copy=copy), started)
         with self._joined(call) as flight:
             ended = self._take_turns(Turn(call, flight, started, partial(self.handle, call)))
         return self._answer(call, ended, started)
@@ -79,6 +79,7 @@ class Coordinator:
 
     def forgotten(self, forgotten: Forgotten) -> None:
         """Raise the floor of a forgotten outcome in every layer; CoordinationUnavailable if unconfirmed."""
+        self._local.detach(forgotten.digest)
         self._memory.raise_floor(forgotten.digest, forgotten.generation)
         self._cache.raise_floor(forgotten.digest, forgotten.generation)
         if not forgotten.already:
@@ -126,7 +127,7 @@ class Coordinator:
         return ended
 
     def _answer(self, call: Call[R], ended: Ended[R], started: float) -> Outcome[R]:
-        """Give one caller its own copy, or the exception that stands for the end."""
+        """Announce the end to the listeners, and give it to its caller."""
         settled, waited = ended.settled, self._monotonic() - started
         announce(
             request_answered,
@@ -139,22 +140,7 @@ class Coordinator:
             usage=settled.usage,
             failed=settled.status is not Status.SUCCEEDED,
         )
-        if ended.error is not None:
-            raise ended.error
-        if settled.result is None:
-            raise exception_of(settled, call.policy)
-        value = ended.copy[0] if ended.copy is not None else call.codec.decode(settled.result)
-        return Outcome(
-            value,
-            ended.role,
-            ended.layer,
-            settled.generation,
-            settled.flight_id,
-            waited,
-            superseded=settled.superseded,
-            degraded=settled.degraded,
-            usage=settled.usage,
-        )
+        return _outcome(call, ended, waited)
 
     def _wait_for(self, call: Call[R], handle: FlightHandle[R], timeout: float | None) -> Outcome[R]:
         if handle.flight_id is None:
@@ -170,4 +156,26 @@ class Coordinator:
                 raise turn.still_running(self._monotonic()) from None
         if row is None:
             raise ResultUnreadable(f"{handle} is gone, since it was purged; call the function again")
-        return self._answer(call, Ended(row.settled(), Role.FOLLOWER, Layer.DATABASE), started)
+        # Not announced: the request was counted when it was made, and a handle may be asked any number of times.
+        return _outcome(call, Ended(row.settled(), Role.FOLLOWER, Layer.DATABASE), self._monotonic() - started)
+
+
+def _outcome(call: Call[R], ended: Ended[R], waited: float) -> Outcome[R]:
+    """Give one caller its own copy, or raise the exception that stands for the end."""
+    settled = ended.settled
+    if ended.error is not None:
+        raise ended.error
+    if settled.result is None:
+        raise exception_of(settled, call.policy)
+    value = ended.copy[0] if ended.copy is not None else call.codec.decode(settled.result)
+    return Outcome(
+        value,
+        ended.role,
+        ended.layer,
+        settled.generation,
+        settled.flight_id,
+        waited,
+        superseded=settled.superseded,
+        degraded=settled.degraded,
+        usage=settled.usage,
+    )

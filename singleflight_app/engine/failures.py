@@ -19,7 +19,8 @@ _MESSAGE_LENGTH = 1000
 
 def failure_of(error: BaseException, policy: StagePolicy) -> Failure:
     """Return what is stored of an exception: its class by name, its text, and whether a later call may help."""
-    message = str(error).replace("\x00", "")[:_MESSAGE_LENGTH].encode("utf-8", "replace").decode()
+    text = _text_of(error).replace("\x00", "")[:_MESSAGE_LENGTH]
+    message = text.encode("utf-8", "replace").decode()
     return Failure(dotted(type(error)), message, is_retryable(type(error), policy))
 
 
@@ -54,14 +55,19 @@ def exception_of(settled: Settled, policy: StagePolicy) -> Exception:
         kind = ExecutionTimedOut
     elif failure.error_type == OWNER_LOST:
         kind = OwnerLost
-    return kind(
-        failure.error_type, failure.message, retryable=failure.retryable, generation=settled.generation
-    )
+    return kind(failure.error_type, failure.message, retryable=failure.retryable, generation=settled.generation)
 
 
 def dotted(kind: type) -> str:
     """Return a class's dotted path, cut to what the row holds."""
     return f"{kind.__module__}.{kind.__qualname__}"[:200]
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  (an exception's own __str__ must not hide the exception)
+        return ""
 
 
 def _rebuilt(failure: Failure) -> Exception | None:

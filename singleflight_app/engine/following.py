@@ -25,8 +25,8 @@ _SOON = 0.01
 class Watch:
     """One caller's eye on a key; `seen` is the generation that it follows, None before its claim."""
 
-    def __init__(self, key: FlightKey) -> None:
-        self.key = key
+    def __init__(self, key: FlightKey, pending_timeout: float) -> None:
+        self.key, self._pending_timeout = key, pending_timeout
         self.flight_id: int | None = None
         self.seen: int | None = None
         self._woken = threading.Event()
@@ -42,9 +42,11 @@ class Watch:
         return woken
 
     def is_past(self, state: LeaseState | None) -> bool:
-        """Tell whether the row gives reason to look: it moved, ended, vanished, or its lease is over."""
+        """Tell whether the row gives reason to look: it moved, ended, vanished, or nobody cares for it any more."""
         if state is None or state.generation != self.seen or Status(state.status).is_settled:
             return True
+        if state.pending_age is not None:
+            return state.pending_age >= self._pending_timeout
         return state.lease_remaining is not None and state.lease_remaining <= 0
 
 
@@ -68,9 +70,9 @@ class Following:
         self._is_started = self._is_closed = False
 
     @contextmanager
-    def watch(self, key: FlightKey) -> Iterator[Watch]:
+    def watch(self, key: FlightKey, *, pending_timeout: float = float("inf")) -> Iterator[Watch]:
         """Register a key before its claim is sent, so that no hint after the claim is missed."""
-        watch = Watch(key)
+        watch = Watch(key, pending_timeout)
         with self._changed:
             self._watches.setdefault(key.digest, set()).add(watch)
         try:
@@ -83,9 +85,7 @@ class Following:
                     del self._watches[key.digest]
 
     @contextmanager
-    def following(
-        self, watch: Watch, flight_id: int, generation: int, lease_remaining: float | None
-    ) -> Iterator[None]:
+    def following(self, watch: Watch, flight_id: int, generation: int, lease_remaining: float | None) -> Iterator[None]:
         """Follow one generation: listen to the stage and poll the row until the block ends."""
         stage = watch.key.stage
         with self._changed:
@@ -133,18 +133,11 @@ class Following:
             followed = [watch for watches in self._watches.values() for watch in watches if watch.flight_id]
         if not followed:
             return None
-        states = {
-            state.flight_id: state
-            for state in self._store.poll({w.flight_id for w in followed if w.flight_id})
-        }
+        states = {state.flight_id: state for state in self._store.poll({w.flight_id for w in followed if w.flight_id})}
         for watch in followed:
             if watch.flight_id is not None and watch.is_past(states.get(watch.flight_id)):
                 watch.wake()
-        leases = [
-            s.lease_remaining
-            for s in states.values()
-            if s.lease_remaining is not None and s.lease_remaining > 0
-        ]
+        leases = [s.lease_remaining for s in states.values() if s.lease_remaining is not None and s.lease_remaining > 0]
         return min(leases, default=None)
 
     def _wait_for_poll(self) -> bool:
@@ -164,14 +157,18 @@ class Following:
             self._changed.notify_all()
 
     def _pause(self, lease_remaining: float | None) -> float:
-        """Return the seconds until the next poll: the interval, jittered, or the end of the next lease."""
+        """Return the seconds until the next poll: the interval, jittered, or the end of the next lease.
+
+        A lease that is over already gives no reason to hurry: whoever may take it was woken.
+        """
         pause = self._interval * random.uniform(0.75, 1.25)  # noqa: S311  (spreads load, guards nothing)
-        return pause if lease_remaining is None else min(pause, max(lease_remaining, 0.0) + _SOON)
+        return pause if lease_remaining is None or lease_remaining <= 0 else min(pause, lease_remaining + _SOON)
 
     def _listen_for_ever(self) -> None:
         while (stages := self._stages_to_hear()) is not None:
             try:
-                if any([self._notifier.open(stage) for stage in stages]):
+                opened = [self._notifier.open(stage) for stage in stages]
+                if any(opened):
                     # What was sent before the position was known can only be seen in the rows.
                     with self._changed:
                         self._poll_by(self._monotonic())

@@ -192,9 +192,7 @@ class Heartbeat:
         """Return why the row proves a loss; None: it was only locked, and the next beat tries again."""
         if state is None:
             return "vanished"
-        if state.generation != lease.generation or (
-            state.status == Status.RUNNING and state.owner != self._owner
-        ):
+        if state.generation != lease.generation or (state.status == Status.RUNNING and state.owner != self._owner):
             return "superseded"
         if state.status == Status.CANCELLED:
             return "cancelled"

@@ -16,6 +16,7 @@ from singleflight_app.domain.exceptions import (
     seconds,
 )
 from singleflight_app.domain.flight import Settled
+from singleflight_app.domain.policy import StagePolicy
 from singleflight_app.domain.records import FlightSnapshot, Looked
 from singleflight_app.domain.states import Layer, Role, Status
 from singleflight_app.engine.call import Call, Ended, Follow, Found, Granted
@@ -61,9 +62,9 @@ class Leading:
         cache: ReplayCache,
         memory: Memory,
         following: Following,
+        *,
         claiming: Claiming,
         owning: Owning,
-        *,
         may_degrade: bool,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -75,21 +76,19 @@ class Leading:
         """Return the key's outcome; an unreadable stored result is dropped and led anew, once."""
         call = turn.call
         asked_at = self._monotonic()
-        looked = self._cache.look(call.key.digest) if call.policy.replay_cache else Looked()
-        if looked.settled is not None and (copy := _copy_of(call, looked.settled)) is not None:
+        looked = self._cache.look(call.key.digest) if call.may_replay_cache else Looked()
+        if looked.settled is not None and (copy := copy_of(call, looked.settled)) is not None:
             self._remember(call, looked.settled, asked_at, looked.remaining)
             return Ended(looked.settled, Role.REPLAY, Layer.REDIS, copy=copy)
-        with self._following.watch(call.key) as watch:
+        with self._following.watch(call.key, pending_timeout=seconds(call.policy.pending_timeout)) as watch:
             for _ in range(2):
                 ended = self._until_end(turn, watch, looked)
                 if ended.role is Role.OWNER or ended.settled.result is None:
                     return ended
-                if (copy := _copy_of(call, ended.settled)) is not None:
+                if (copy := copy_of(call, ended.settled)) is not None:
                     return replace(ended, copy=copy)
                 self._drop(call, ended.settled)
-        raise ResultUnreadable(
-            f"{call.key}: two stored results in a row could not be read; look at its return type"
-        )
+        raise ResultUnreadable(f"{call.key}: two stored results in a row could not be read; look at its return type")
 
     def first_end(self, flight_id: int, watch: Watch, deadline: float) -> FlightSnapshot | None:
         """Wait, without ever taking over, until the row is settled; None: it is gone. TimeoutError at the deadline."""
@@ -144,7 +143,7 @@ class Leading:
                     return None
                 if now.is_settled:
                     return None if row.forgotten or _is_released(now) else now.settled()
-                if now.lease_remaining is not None and now.lease_remaining <= 0:
+                if _is_abandoned(now, turn.call.policy):
                     return None
         raise turn.still_running(self._monotonic())
 
@@ -163,9 +162,7 @@ class Leading:
                 return None
             return None if row is None else row.settled()
 
-        return self._owning.own(
-            turn.call, granted, turn.flight, ticket=looked.ticket, follow_newer=follow_newer
-        )
+        return self._owning.own(turn.call, granted, turn.flight, ticket=looked.ticket, follow_newer=follow_newer)
 
     def _keep(self, call: Call[R], found: Found, looked: Looked) -> None:
         """Put a replayed row nearer to the next caller."""
@@ -197,7 +194,7 @@ class Leading:
         )
 
 
-def _copy_of(call: Call[R], settled: Settled) -> tuple[R] | None:
+def copy_of(call: Call[R], settled: Settled) -> tuple[R] | None:
     """Return the decoded value in a tuple of one; None: it can't be read."""
     if settled.result is None:
         return None
@@ -205,6 +202,13 @@ def _copy_of(call: Call[R], settled: Settled) -> tuple[R] | None:
         return (call.codec.decode(settled.result),)
     except ResultUnreadable:
         return None
+
+
+def _is_abandoned(row: FlightSnapshot, policy: StagePolicy) -> bool:
+    """Its owner's lease is over, or no worker came for it in time."""
+    if row.pending_age is not None:
+        return row.pending_age >= seconds(policy.pending_timeout)
+    return row.lease_remaining is not None and row.lease_remaining <= 0
 
 
 def _is_released(row: FlightSnapshot) -> bool:

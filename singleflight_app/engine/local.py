@@ -97,6 +97,11 @@ class LocalFlights:
             flight.callers += 1
             return flight
 
+    def detach(self, digest: bytes) -> None:
+        """Let whoever asks from now on not join the flight that runs; those inside stay with it."""
+        with self._lock:
+            self._flights.pop(digest, None)
+
     def leave(self, digest: bytes, flight: LocalFlight) -> None:
         """Forget the flight once nobody asks for it."""
         with self._lock:

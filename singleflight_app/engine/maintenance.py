@@ -39,9 +39,7 @@ class PurgeStore(Protocol):
         """Delete up to `plan.batch_size` audit rows."""
 
 
-def purge(
-    store: PurgeStore, plan: PurgePlan, *, monotonic: Callable[[], float] = time.monotonic
-) -> Iterator[Purged]:
+def purge(store: PurgeStore, plan: PurgePlan, *, monotonic: Callable[[], float] = time.monotonic) -> Iterator[Purged]:
     """Delete what `plan` names; yields the sum before the first batch and after each one."""
     ends_at = float("inf") if plan.max_seconds is None else monotonic() + plan.max_seconds
     flights = events = 0
@@ -91,18 +89,14 @@ def sweep(
 
     A row that fails is logged and left for the next sweep; the others go on.
     """
-    counts = Counter(
-        _swept_one(queue, expired, policy_of(expired.stage), send) for expired in queue.expired(limit)
-    )
+    counts = Counter(_swept_one(queue, expired, policy_of(expired.stage), send) for expired in queue.expired(limit))
     unsent = queue.unsent(spacing=RESEND_AFTER, limit=limit)
     for flight_id in unsent:
         send(flight_id)
     return Swept(counts["requeued"], counts["lost"], len(unsent), counts["failed"])
 
 
-def _swept_one(
-    queue: FlightQueue, expired: ExpiredFlight, policy: StagePolicy, send: Callable[[int], None]
-) -> str:
+def _swept_one(queue: FlightQueue, expired: ExpiredFlight, policy: StagePolicy, send: Callable[[int], None]) -> str:
     try:
         return _sweep_one(queue, expired, policy, send)
     except Exception:
@@ -110,9 +104,7 @@ def _swept_one(
         return "failed"
 
 
-def _sweep_one(
-    queue: FlightQueue, expired: ExpiredFlight, policy: StagePolicy, send: Callable[[int], None]
-) -> str:
+def _sweep_one(queue: FlightQueue, expired: ExpiredFlight, policy: StagePolicy, send: Callable[[int], None]) -> str:
     lease = policy.lease
     if expired.expired_for < lease or expired.server_age < lease or not queue.may_take_over(lease):
         return "waiting"  # a waiter goes first, and a healthy owner's beat may come through after an outage

@@ -34,9 +34,7 @@ logger = logging.getLogger("singleflight_app")
 
 R = TypeVar("R")
 
-_DETACHED = Failure(
-    "singleflight_app.FlightCancelled", "its owner left before the call ended", retryable=True
-)
+_DETACHED = Failure("singleflight_app.FlightCancelled", "its owner left before the call ended", retryable=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +49,11 @@ class _End(Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """What became of a settle: stored (`is_stored`), refused (`row` says by whom; None: gone), not written yet, or none of
-    this process's business (detached)."""
+    """What became of a settle.
+
+    Stored; or refused, and `row` says by whom (None: gone); or detached, when another process owns the flight;
+    or none of these: not written yet.
+    """
 
     is_stored: bool = False
     is_forgotten: bool = False
@@ -108,14 +109,17 @@ class Owning:
         except BaseException:
             self._give_up(lease, context.usage)
             raise
-        seconds_run = self._monotonic() - began
         sent_at = self._monotonic()
-        verdict = self._settle(lease, end.written)
+        try:
+            verdict = self._settle(lease, end.written)
+        except BaseException:
+            self.heartbeat.release(lease)  # interrupted: the lease runs out by itself
+            raise
         if verdict.is_refused:
             return self._refused(lease, end, verdict.row, follow_newer)
         if verdict.is_stored:
             self.heartbeat.release(lease)
-            self._announce_settled(lease, end.written, seconds_run)
+            self._announce_settled(lease, end.written, sent_at - began)
             self._spread(call, end.written, None if verdict.is_forgotten else ticket, verdict, sent_at)
         shared = replace(end.shared, superseded=True) if verdict.is_detached else end.shared
         return Ended(shared, Role.OWNER, Layer.CALL, end.error, end.copy)
@@ -182,6 +186,12 @@ class Owning:
             within = seconds(lease.policy.result_ttl)
             if not self.heartbeat.settle_later(lease, settled, within=within):
                 self.heartbeat.release(lease)
+            announce(coordination_failed, component="settle", error=type(exc).__name__)
+            return _Verdict()
+        except Exception as exc:
+            # PostgreSQL refused the values: trying again would not help, and the answer goes out all the same.
+            logger.exception("the end of %s could not be stored", lease.key)
+            self.heartbeat.release(lease)
             announce(coordination_failed, component="settle", error=type(exc).__name__)
             return _Verdict()
 

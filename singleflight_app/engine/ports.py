@@ -5,7 +5,7 @@ faster: they never raise, and a failure of theirs is announced by themselves.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from singleflight_app.domain.flight import Settled, StoredResult
 from singleflight_app.domain.keys import FlightKey
@@ -29,9 +29,7 @@ R = TypeVar("R")
 class FlightStore(Protocol):
     """Flight rows and their moves. None is an ordinary refusal: the row is not as the caller saw it."""
 
-    def claim(
-        self, key: FlightKey, *, label: str, owner: str, lease: float
-    ) -> tuple[bool, FlightSnapshot] | None:
+    def claim(self, key: FlightKey, *, label: str, owner: str, lease: float) -> tuple[bool, FlightSnapshot] | None:
         """Insert a running row and return (True, row), or return (False, row as it is); None: ask again."""
 
     def grant(
@@ -83,9 +81,7 @@ class FlightStore(Protocol):
 class FlightQueue(Protocol):
     """Background flights: rows that wait for a worker, and those that lost theirs."""
 
-    def submit(
-        self, key: FlightKey, *, label: str, arguments: Mapping[str, str]
-    ) -> tuple[bool, FlightSnapshot] | None:
+    def submit(self, key: FlightKey, *, label: str, arguments: Mapping[str, str]) -> tuple[bool, FlightSnapshot] | None:
         """Insert a pending row and return (True, row), or return (False, row as it is); None: ask again."""
 
     def queue(
@@ -124,9 +120,7 @@ class ReplayCache(Protocol):
     def look(self, digest: bytes) -> Looked:
         """Return the outcome of the key, or the ticket for writing one."""
 
-    def keep(
-        self, digest: bytes, settled: Settled, ticket: Ticket | None, *, remaining: float, as_of: float
-    ) -> None:
+    def keep(self, digest: bytes, settled: Settled, ticket: Ticket | None, *, remaining: float, as_of: float) -> None:
         """Offer an outcome with `remaining` seconds of TTL, read or settled at monotonic `as_of`."""
 
     def raise_floor(self, digest: bytes, generation: int) -> None:

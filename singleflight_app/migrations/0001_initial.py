@@ -74,9 +74,7 @@ class Migration(migrations.Migration):
                 ("size", models.BigIntegerField(blank=True, null=True, verbose_name="size in bytes")),
                 (
                     "result_location",
-                    models.CharField(
-                        blank=True, db_default="", max_length=300, verbose_name="result location"
-                    ),
+                    models.CharField(blank=True, db_default="", max_length=300, verbose_name="result location"),
                 ),
                 (
                     "error_type",
@@ -156,9 +154,7 @@ class Migration(migrations.Migration):
                 ("actor", models.CharField(blank=True, db_default="", max_length=200, verbose_name="actor")),
                 (
                     "at",
-                    models.DateTimeField(
-                        db_default=django.db.models.functions.datetime.Now(), verbose_name="at"
-                    ),
+                    models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), verbose_name="at"),
                 ),
                 (
                     "detail",
@@ -193,21 +189,15 @@ class Migration(migrations.Migration):
                 ("tokens_wasted", models.BigIntegerField(db_default=0, verbose_name="tokens wasted")),
                 (
                     "cost_spent",
-                    models.DecimalField(
-                        db_default=0, decimal_places=9, max_digits=18, verbose_name="cost spent"
-                    ),
+                    models.DecimalField(db_default=0, decimal_places=9, max_digits=18, verbose_name="cost spent"),
                 ),
                 (
                     "cost_saved",
-                    models.DecimalField(
-                        db_default=0, decimal_places=9, max_digits=18, verbose_name="cost saved"
-                    ),
+                    models.DecimalField(db_default=0, decimal_places=9, max_digits=18, verbose_name="cost saved"),
                 ),
                 (
                     "cost_wasted",
-                    models.DecimalField(
-                        db_default=0, decimal_places=9, max_digits=18, verbose_name="cost wasted"
-                    ),
+                    models.DecimalField(db_default=0, decimal_places=9, max_digits=18, verbose_name="cost wasted"),
                 ),
             ],
             options={
@@ -216,9 +206,7 @@ class Migration(migrations.Migration):
                 "db_table": "singleflight_stagestat",
                 "default_permissions": ("view",),
                 "constraints": [
-                    models.UniqueConstraint(
-                        fields=("stage", "hour"), name="singleflight_stagestat_stage_hour"
-                    )
+                    models.UniqueConstraint(fields=("stage", "hour"), name="singleflight_stagestat_stage_hour")
                 ],
             },
         ),

@@ -26,12 +26,12 @@ def _execute(schema_editor: BaseDatabaseSchemaEditor, statements: tuple[str, ...
         schema_editor.execute(statement)
 
 
-def forwards(apps: StateApps, schema_editor: BaseDatabaseSchemaEditor) -> None:  # noqa: ARG001  (the signature is Django's)
+def forwards(apps: StateApps, schema_editor: BaseDatabaseSchemaEditor) -> None:
     """Create the sequence and set the storage options."""
     _execute(schema_editor, FORWARDS)
 
 
-def backwards(apps: StateApps, schema_editor: BaseDatabaseSchemaEditor) -> None:  # noqa: ARG001  (the signature is Django's)
+def backwards(apps: StateApps, schema_editor: BaseDatabaseSchemaEditor) -> None:
     """Undo `forwards`."""
     _execute(schema_editor, BACKWARDS)
 

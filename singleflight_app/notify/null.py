@@ -13,10 +13,10 @@ class NullNotifier:
     def publish(self, stage: str, hint: Hint) -> None:
         """Send nothing."""
 
-    def open(self, stage: str) -> bool:  # noqa: ARG002  (the port's signature)
+    def open(self, stage: str) -> bool:
         """Have no position to remember."""
         return False
 
-    def read(self, stages: Collection[str], timeout: float) -> list[Hint]:  # noqa: ARG002  (the port's signature)
+    def read(self, stages: Collection[str], timeout: float) -> list[Hint]:
         """Hear nothing; never called, since `is_listening` is False."""
         return []

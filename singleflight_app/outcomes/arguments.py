@@ -4,12 +4,12 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from singleflight_app.domain.exceptions import InvalidRequest
+from singleflight_app.outcomes.codec import adapter_for
 
-_CONFIG = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="strings")
 _OPEN_ENDED = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
 
 
@@ -31,7 +31,10 @@ class ArgumentsCodec:
     def load(self, stored: Mapping[str, str]) -> inspect.BoundArguments:
         """Return the arguments as the function takes them; what no longer fits its signature is InvalidRequest."""
         try:
-            values = {name: self._adapter(name).validate_json(text) for name, text in stored.items()}
+            values = {
+                name: self._adapter(name).validate_json(text, by_alias=False, by_name=True)
+                for name, text in stored.items()
+            }
             positional = [
                 values.pop(name)
                 for name, parameter in self._signature.parameters.items()
@@ -45,8 +48,8 @@ class ArgumentsCodec:
     def _dump_one(self, name: str, value: object) -> str:
         repair = "annotate it with its exact type, or pass an id or text instead"
         try:
-            text = self._adapter(name).dump_json(value, warnings="error").decode()
-            copy = self._adapter(name).validate_json(text)
+            text = self._adapter(name).dump_json(value, warnings="error", by_alias=False).decode()
+            copy = self._adapter(name).validate_json(text, by_alias=False, by_name=True)
         except (PydanticSerializationError, ValueError, TypeError, RecursionError) as exc:
             raise InvalidRequest(f"argument {name} can't be stored for a worker ({exc}); {repair}") from exc
         if type(copy) is not type(value) or copy != value:
@@ -59,8 +62,5 @@ class ArgumentsCodec:
     def _adapter(self, name: str) -> TypeAdapter[Any]:
         if name not in self._adapters:
             annotation = self._annotations.get(name, Any)
-            try:
-                self._adapters[name] = TypeAdapter(annotation, config=_CONFIG)
-            except PydanticUserError:  # a model, dataclass or TypedDict brings its own config
-                self._adapters[name] = TypeAdapter(annotation)
+            self._adapters[name] = adapter_for(annotation, f"the type of argument {name}")
         return self._adapters[name]

@@ -26,7 +26,9 @@ FLOOR_SECONDS = 60.0  #: outlives WRITE_WITHIN by far
 PAUSE = 1.0  #: seconds without Redis after a failure, so that an outage costs one timeout, not one per caller
 
 _NOW = "local t = redis.call('TIME') local now = t[1] * 1000 + math.floor(t[2] / 1000) "
-_KEEP_AT_LEAST = "local function keep_for(ms) if redis.call('PTTL', KEYS[1]) < ms then redis.call('PEXPIRE', KEYS[1], ms) end end "
+_KEEP_AT_LEAST = (
+    "local function keep_for(ms) if redis.call('PTTL', KEYS[1]) < ms then redis.call('PEXPIRE', KEYS[1], ms) end end "
+)
 #: ARGV: epoch to begin with, lifetime of an empty hash. Returns payload and what is left of it, or nil, now, epoch.
 _LOOK = (
     _NOW
@@ -105,9 +107,7 @@ class RedisReplayCache:
         # Counted from after the reply: Redis can only be further ahead than this.
         return Looked(ticket=Ticket(epoch[0], number / 1000 - self._monotonic()))
 
-    def keep(
-        self, digest: bytes, settled: Settled, ticket: Ticket | None, *, remaining: float, as_of: float
-    ) -> None:
+    def keep(self, digest: bytes, settled: Settled, ticket: Ticket | None, *, remaining: float, as_of: float) -> None:
         """Offer a success with `remaining` seconds of TTL, read or settled at monotonic `as_of`."""
         if ticket is None or settled.result is None or self._monotonic() < self._paused_until:
             return
@@ -130,9 +130,7 @@ class RedisReplayCache:
             )
         except RedisError as exc:
             self._failed(exc)
-            problem = (
-                "Redis did not confirm that the outcome is dropped from the replay cache; forget it again"
-            )
+            problem = "Redis did not confirm that the outcome is dropped from the replay cache; forget it again"
             raise CoordinationUnavailable(problem) from exc
 
     def _failed(self, exc: RedisError) -> None:
@@ -143,13 +141,11 @@ class RedisReplayCache:
 class NoReplayCache:
     """Stands in where no Redis is configured: every look is a miss."""
 
-    def look(self, digest: bytes) -> Looked:  # noqa: ARG002  (the port's signature)
+    def look(self, digest: bytes) -> Looked:
         """Return a miss without a ticket."""
         return Looked()
 
-    def keep(
-        self, digest: bytes, settled: Settled, ticket: Ticket | None, *, remaining: float, as_of: float
-    ) -> None:
+    def keep(self, digest: bytes, settled: Settled, ticket: Ticket | None, *, remaining: float, as_of: float) -> None:
         """Keep nothing."""
 
     def raise_floor(self, digest: bytes, generation: int) -> None:
@@ -177,9 +173,7 @@ def _unpacked(packed: bytes) -> Settled | None:
     """Return the outcome of an entry; one that can't be read is a miss."""
     head, _, payload = packed.partition(b"\n")
     try:
-        flight_id, generation, encoding, checksum, size, model, input_tokens, output_tokens, cost = (
-            json.loads(head)
-        )
+        flight_id, generation, encoding, checksum, size, model, input_tokens, output_tokens, cost = json.loads(head)
         usage = Usage(model, input_tokens, output_tokens, Decimal(cost))
         result = StoredResult(payload, encoding, bytes.fromhex(checksum), size)
     except (ValueError, TypeError, ArithmeticError):

@@ -7,12 +7,20 @@ Nothing is unpickled, and decompression stops at the size that was stored.
 import gzip
 import hashlib
 import zlib
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
-from pydantic import ConfigDict, JsonValue, PydanticUserError, TypeAdapter, ValidationError
+from pydantic import (
+    ConfigDict,
+    JsonValue,
+    PydanticSchemaGenerationError,
+    PydanticUndefinedAnnotation,
+    PydanticUserError,
+    TypeAdapter,
+    ValidationError,
+)
 from pydantic_core import PydanticSerializationError
 
-from singleflight_app.domain.exceptions import ResultUnreadable
+from singleflight_app.domain.exceptions import InvalidRequest, ResultUnreadable
 from singleflight_app.domain.flight import StoredResult
 from singleflight_app.domain.policy import StagePolicy
 
@@ -31,15 +39,12 @@ class JsonCodec(Generic[R]):
 
     def __init__(self, annotation: Any = JsonValue, *, compress_over: int | None = None) -> None:  # noqa: ANN401
         self._annotation, self._compress_over = annotation, compress_over
-        try:
-            self._adapter: TypeAdapter[R] = TypeAdapter(annotation, config=_CONFIG)
-        except PydanticUserError:  # a model, dataclass or TypedDict brings its own config
-            self._adapter = TypeAdapter(annotation)
+        self._adapter: TypeAdapter[R] = adapter_for(annotation, "the return type")
 
     def encode(self, value: R) -> StoredResult:
         """Return the stored form; a value that does not fit the annotation is ResultUnreadable."""
         try:
-            raw = self._adapter.dump_json(value, warnings="error", by_alias=True)
+            raw = self._adapter.dump_json(value, warnings="error", by_alias=False)
         except (PydanticSerializationError, ValueError, TypeError, RecursionError) as exc:
             problem = f"a {type(value).__qualname__} can't be stored as {self._annotation!r}: {exc}"
             raise ResultUnreadable(problem) from exc
@@ -51,10 +56,28 @@ class JsonCodec(Generic[R]):
     def decode(self, stored: StoredResult) -> R:
         """Return a fresh copy; damaged bytes and values of another type are ResultUnreadable."""
         try:
-            return self._adapter.validate_json(raw_json(stored), by_alias=True)
+            return self._adapter.validate_json(raw_json(stored), by_alias=False, by_name=True)
         except ValidationError as exc:
             problem = f"the stored result does not fit {self._annotation!r} ({exc.error_count()} errors)"
             raise ResultUnreadable(problem) from exc
+
+
+def adapter_for(annotation: Any, what: str) -> TypeAdapter[Any]:  # noqa: ANN401  (any type that pydantic knows)
+    """Return pydantic's adapter; a type that it can't store is InvalidRequest."""
+    try:
+        return _configured(annotation)
+    except (PydanticSchemaGenerationError, PydanticUndefinedAnnotation) as exc:
+        problem = f"{what}, {annotation!r}, can't be stored as JSON"
+        raise InvalidRequest(f"{problem}; use a pydantic model, a dataclass, a TypedDict or plain types") from exc
+
+
+def _configured(annotation: Any) -> TypeAdapter[Any]:  # noqa: ANN401
+    try:
+        return TypeAdapter(annotation, config=_CONFIG)
+    except (PydanticSchemaGenerationError, PydanticUndefinedAnnotation):
+        raise
+    except PydanticUserError:  # a model, dataclass or TypedDict brings its own config
+        return TypeAdapter(annotation)
 
 
 def for_policy(annotation: Any, policy: StagePolicy) -> JsonCodec[Any]:  # noqa: ANN401  (any type that pydantic knows)
@@ -83,6 +106,6 @@ def readable(stored: StoredResult) -> str:
 def _decompressed(stored: StoredResult) -> bytes:
     try:
         # One byte more than was stored, so that a bomb shows as a wrong checksum.
-        return cast("bytes", zlib.decompressobj(_GZIP_WINDOW).decompress(stored.payload, stored.size + 1))
+        return zlib.decompressobj(_GZIP_WINDOW).decompress(stored.payload, stored.size + 1)
     except zlib.error as exc:
         raise ResultUnreadable(f"the stored result is damaged: {exc}") from exc

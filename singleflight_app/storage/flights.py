@@ -31,19 +31,13 @@ class PostgresFlights:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def claim(
-        self, key: FlightKey, *, label: str, owner: str, lease: float
-    ) -> tuple[bool, FlightSnapshot] | None:
+    def claim(self, key: FlightKey, *, label: str, owner: str, lease: float) -> tuple[bool, FlightSnapshot] | None:
         """Insert a running row, or return the visible one; None: a rival committed meanwhile, ask again."""
         return _claimed(self._run("claim_flight", {**_of_key(key, label), "owner": owner, "lease": lease}))
 
-    def submit(
-        self, key: FlightKey, *, label: str, arguments: Mapping[str, str]
-    ) -> tuple[bool, FlightSnapshot] | None:
+    def submit(self, key: FlightKey, *, label: str, arguments: Mapping[str, str]) -> tuple[bool, FlightSnapshot] | None:
         """Insert a pending row, or return the visible one; None: a rival committed meanwhile, ask again."""
-        return _claimed(
-            self._run("submit_flight", {**_of_key(key, label), "arguments": Jsonb(dict(arguments))})
-        )
+        return _claimed(self._run("submit_flight", {**_of_key(key, label), "arguments": Jsonb(dict(arguments))}))
 
     def grant(
         self,
@@ -58,9 +52,7 @@ class PostgresFlights:
         rows = self._run(
             "grant_flight",
             {
-                **_open_flight(
-                    row, pending_timeout=seconds(policy.pending_timeout), starts_pending=starts_pending
-                ),
+                **_open_flight(row, pending_timeout=seconds(policy.pending_timeout), starts_pending=starts_pending),
                 "owner": owner,
                 "lease": policy.lease,
                 "again": claim in _KINDS,
@@ -166,7 +158,7 @@ class PostgresFlights:
     def expire_lease(self, flight_id: int, *, actor: str) -> Forgotten | None:
         """End a running flight's lease by hand; None: it is not running."""
         rows = self._run("expire_lease", {"flight_id": flight_id, "actor": actor})
-        return Forgotten(*rows[0], already=False) if rows else None
+        return Forgotten._make((*rows[0], False)) if rows else None
 
     def expired(self, limit: int) -> list[ExpiredFlight]:
         """Return running flights whose lease is over, oldest first."""

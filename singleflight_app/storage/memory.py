@@ -48,9 +48,7 @@ class MemoryFlights:
         self._rows: dict[bytes, _Row] = {}
         self._by_id: dict[int, _Row] = {}
 
-    def claim(
-        self, key: FlightKey, *, label: str, owner: str, lease: float
-    ) -> tuple[bool, FlightSnapshot] | None:  # noqa: ARG002  (the port's signature)
+    def claim(self, key: FlightKey, *, label: str, owner: str, lease: float) -> tuple[bool, FlightSnapshot] | None:
         """Insert a running row, or return the one there is."""
         with self._lock:
             row = self._rows.get(key.digest)
@@ -68,7 +66,7 @@ class MemoryFlights:
         *,
         owner: str,
         policy: StagePolicy,
-        starts_pending: bool = False,  # noqa: ARG002  (nothing is pending in one process)
+        starts_pending: bool = False,
     ) -> FlightSnapshot | None:
         """Grant a new generation over `row`; None: the row moved."""
         with self._lock:
@@ -95,13 +93,9 @@ class MemoryFlights:
     def poll(self, flight_ids: Collection[int]) -> list[LeaseState]:
         """Return where these flights are; one that is gone is missing."""
         with self._lock:
-            rows = [
-                self._snapshot(self._by_id[flight_id]) for flight_id in flight_ids if flight_id in self._by_id
-            ]
+            rows = [self._snapshot(self._by_id[flight_id]) for flight_id in flight_ids if flight_id in self._by_id]
         return [
-            LeaseState(
-                row.flight_id, row.generation, row.status, row.owner, row.lease_remaining, row.forgotten
-            )
+            LeaseState(row.flight_id, row.generation, row.status, row.owner, row.lease_remaining, None, row.forgotten)
             for row in rows
         ]
 
@@ -152,7 +146,7 @@ class MemoryFlights:
         digest: bytes | None = None,
         flight_id: int | None = None,
         generation: int | None = None,
-        actor: str = "",  # noqa: ARG002  (the port's signature)
+        actor: str = "",
     ) -> Forgotten | None:
         """Mark an outcome as forgotten; None: there is none to drop."""
         with self._lock:
@@ -164,7 +158,7 @@ class MemoryFlights:
             already, row.forgotten = row.forgotten, True
             return Forgotten(row.flight_id, row.generation, row.key.digest, row.key.stage, already)
 
-    def may_take_over(self, lease: float) -> bool:  # noqa: ARG002  (the port's signature)
+    def may_take_over(self, lease: float) -> bool:
         """Return True: a process can't lose touch with itself."""
         return True
 

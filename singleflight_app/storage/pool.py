@@ -135,9 +135,7 @@ class Database:
             return self._pool
 
     def _opened(self) -> ConnectionPool[BoundedConnection]:
-        kind = type(
-            "_Connection", (BoundedConnection,), {"statement_timeout": self._settings.statement_timeout}
-        )
+        kind = type("_Connection", (BoundedConnection,), {"statement_timeout": self._settings.statement_timeout})
         pool: ConnectionPool[BoundedConnection] = ConnectionPool(
             connection_class=kind,
             kwargs=self._connection_parameters,

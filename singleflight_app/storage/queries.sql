@@ -136,7 +136,9 @@ select f.id, f.generation, f.status from singleflight_flight f where f.digest = 
 -- name: poll_flights
 -- A flight that returns no row is gone.
 select f.id, f.generation, f.status, f.owner,
-    extract(epoch from f.lease_expires_at - clock_timestamp())::float8, f.forgotten
+    extract(epoch from f.lease_expires_at - clock_timestamp())::float8,
+    case f.status when 'pending' then extract(epoch from clock_timestamp() - f.created_at)::float8 end,
+    f.forgotten
 from singleflight_flight f where f.id = any(%(flight_ids)s::bigint[])
 
 -- name: renew_leases

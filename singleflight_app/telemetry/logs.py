@@ -46,7 +46,11 @@ def _taken_over(*, stage: str, flight_id: int, generation: int, **_: object) -> 
 
 def _lost(*, stage: str, flight_id: int, generation: int, reason: str, **_: object) -> None:
     logger.warning(
-        "lease_lost flight=%s stage=%s generation=%s role=owner reason=%s", flight_id, stage, generation, reason
+        "lease_lost flight=%s stage=%s generation=%s role=owner reason=%s",
+        flight_id,
+        stage,
+        generation,
+        reason,
     )
 
 
@@ -63,9 +67,7 @@ def _degraded(*, stage: str, **_: object) -> None:
 
 
 def _dropped(*, stage: str, flight_id: int, generation: int, reason: str, **_: object) -> None:
-    logger.warning(
-        "result_dropped flight=%s stage=%s generation=%s reason=%s", flight_id, stage, generation, reason
-    )
+    logger.warning("result_dropped flight=%s stage=%s generation=%s reason=%s", flight_id, stage, generation, reason)
 
 
 def _changed(*, stage: str, **_: object) -> None:

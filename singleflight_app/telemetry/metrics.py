@@ -62,9 +62,7 @@ WAITS = Histogram(
     ("stage", "role"),
     buckets=SECONDS,
 )
-EXECUTIONS = Histogram(
-    "singleflight_execution_duration_seconds", "Duration of a call", ("stage",), buckets=SECONDS
-)
+EXECUTIONS = Histogram("singleflight_execution_duration_seconds", "Duration of a call", ("stage",), buckets=SECONDS)
 
 
 def connect() -> None:
@@ -93,12 +91,8 @@ class ActiveFlights(Collector):
             return
         yield GaugeMetricFamily("singleflight_active_flights_up", up, value=1)
         yield _gauge("active_flights", "Running flights", {row.stage: row.running for row in live})
-        yield _gauge(
-            "stalled_flights", "Running flights without a lease", {row.stage: row.stalled for row in live}
-        )
-        yield _gauge(
-            "pending_flights", "Flights that wait for a worker", {row.stage: row.pending for row in live}
-        )
+        yield _gauge("stalled_flights", "Running flights without a lease", {row.stage: row.stalled for row in live})
+        yield _gauge("pending_flights", "Flights that wait for a worker", {row.stage: row.pending for row in live})
 
 
 def _gauge(name: str, text: str, values: dict[str, int]) -> GaugeMetricFamily:

@@ -98,7 +98,8 @@ function turnOf(card) {
       await asked;
     });
   }
-  if ("pending" in card.dataset) ask(1); // a reload of a page whose answer is still being scored
+  // A reload of a page whose answer is still being scored, or a refresh that came from the other node.
+  if ("pending" in card.dataset || location.hash === `#${card.id}`) ask(1);
 }
 
 function reportOf(section) {

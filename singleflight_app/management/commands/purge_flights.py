@@ -104,9 +104,7 @@ def _plan(options: dict[str, Any], settings: Settings) -> PurgePlan:
 def _duration(text: str) -> timedelta:
     found = _DURATION.fullmatch(text)
     if found is None:
-        raise CommandError(
-            f"--older-than {text!r} is no duration; give a number and a unit: 45s, 30m, 12h or 7d"
-        )
+        raise CommandError(f"--older-than {text!r} is no duration; give a number and a unit: 45s, 30m, 12h or 7d")
     duration = timedelta(**{_UNITS[found[2]]: int(found[1])})
     if duration > _OLDEST:
         raise CommandError(f"--older-than {text!r} is more than ten years; give a shorter time")

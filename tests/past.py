@@ -1,0 +1,47 @@
+"""Time that has passed, by decree: rows are dated back in a commit of their own, as if the database had waited.
+
+The ORM would write inside the test's transaction, where flights can't see it.
+"""
+
+from singleflight_app.wiring import runtime
+from tests.nodes import Node
+
+
+def end_outcome(generation: int | None) -> None:
+    """Let the TTL of a settled generation be over."""
+    _commit(
+        b"update singleflight_flight set expires_at = clock_timestamp() where generation = %(generation)s",
+        generation,
+    )
+
+
+def end_leases(node: Node) -> None:
+    """Let a node have died an hour ago: its leases are over, and nothing of it beats any more."""
+    for lease in node.runtime.coordinator._owning.heartbeat.held():
+        node.runtime.coordinator._owning.heartbeat.release(lease)
+        _commit(
+            b"update singleflight_flight set lease_expires_at = clock_timestamp() - interval '1 hour' "
+            b"where generation = %(generation)s",
+            lease.generation,
+        )
+
+
+def age_pending(generation: int | None) -> None:
+    """Let a pending flight, and its last message, be an hour old."""
+    _commit(
+        b"update singleflight_flight set created_at = created_at - interval '1 hour', "
+        b"sent_at = sent_at - interval '1 hour' where generation = %(generation)s",
+        generation,
+    )
+
+
+def delete(generation: int | None) -> None:
+    """Let a flight be purged."""
+    _commit(b"delete from singleflight_flight where generation = %(generation)s", generation)
+
+
+def _commit(statement: bytes, generation: int | None) -> None:
+    database = runtime().database
+    assert database is not None
+    rows = database.run(statement + b" returning id", {"generation": generation})
+    assert len(rows) == 1, f"generation {generation} has no row"
