@@ -34,9 +34,7 @@ def database_from(environ: Mapping[str, str]) -> dict[str, Any]:
         return embedded_database()
     scheme = _scheme(url)
     if scheme not in POSTGRES_SCHEMES:
-        raise _bad_database(
-            f"has the scheme {scheme!r}, but flights need PostgreSQL" if scheme else NO_SCHEME
-        )
+        raise _bad_database(f"has the scheme {scheme!r}, but flights need PostgreSQL" if scheme else NO_SCHEME)
     try:
         database: dict[str, Any] = dict(dj_database_url.parse(url))
     except (dj_database_url.ParseError, ValueError):

@@ -31,9 +31,7 @@ def extract_resume(*, session: str, resume: bytes, model: str) -> Extraction:
 
 
 @single_flight(SCORE_STAGE, scope=interview_scope, version=prompts.SCORE.version)
-def score_answer(
-    *, session: str, question_number: int, question: str, answer: str, resume: str, model: str
-) -> Score:
+def score_answer(*, session: str, question_number: int, question: str, answer: str, resume: str, model: str) -> Score:
     """Judge one answer."""
     request = {"question": question, "answer": answer, "resume": resume}
     return ask(SCORE_STAGE, prompts.SCORE, request, Score, model=model)

@@ -44,12 +44,8 @@ def start(session: UUID, resume: Resume) -> tuple[Interview, Advance]:
     )
     if interview.resume_digest != resume.digest:
         raise InterviewConflict("this interview was started with another resume; start a new one")
-    outcome = flights.extract_resume.outcome(
-        session=str(session), resume=resume.content, model=interview.model
-    )
-    _write(
-        Interview.objects.filter(pk=interview.pk), outcome, field="extraction", fence="extraction_generation"
-    )
+    outcome = flights.extract_resume.outcome(session=str(session), resume=resume.content, model=interview.model)
+    _write(Interview.objects.filter(pk=interview.pk), outcome, field="extraction", fence="extraction_generation")
     interview.refresh_from_db()
     advanced = _ask(interview, number=1, main_number=1, question=outcome.value.questions[0])
     return interview, Advance([receipt_of(flights.EXTRACTION_STAGE, outcome)], advanced)
@@ -152,9 +148,7 @@ def _go_on(interview: Interview, turn: Turn, *, is_first: bool) -> bool:
     return _ask(interview, number=turn.number + 1, main_number=main_number, question=question)
 
 
-def _ask(
-    interview: Interview, *, number: int, main_number: int, question: str, follow_ups_before: int = 0
-) -> bool:
+def _ask(interview: Interview, *, number: int, main_number: int, question: str, follow_ups_before: int = 0) -> bool:
     """Add a turn; True for the one request whose turn it is."""
     _, created = Turn.objects.get_or_create(
         interview=interview,

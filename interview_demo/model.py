@@ -31,8 +31,7 @@ class ModelMissing(Exception):
 
     def __init__(self) -> None:
         super().__init__(
-            "there is no model to ask: start the demo with `manage.py serve`, "
-            "or set OPENAI_BASE_URL and OPENAI_API_KEY"
+            "there is no model to ask: start the demo with `manage.py serve`, or set OPENAI_BASE_URL and OPENAI_API_KEY"
         )
 
 

@@ -98,17 +98,13 @@ class Folder:
 
     def socket_files(self) -> list[Path]:
         """The sockets, their locks, and whatever else is in their folder."""
-        return (
-            [path for path in self.sockets.rglob("*") if not path.is_dir()] if self.sockets.exists() else []
-        )
+        return [path for path in self.sockets.rglob("*") if not path.is_dir()] if self.sockets.exists() else []
 
     def wait_for_the_end(self) -> None:
         until(self.nothing_is_left, "both servers to stop and their sockets to go")
 
     def session(self, database: str = places.DATABASE_NAME) -> "psycopg.Connection[tuple[object, ...]]":
-        return psycopg.connect(
-            host=str(self.sockets / "postgres"), user="postgres", dbname=database, autocommit=True
-        )
+        return psycopg.connect(host=str(self.sockets / "postgres"), user="postgres", dbname=database, autocommit=True)
 
     def kill_everything(self) -> None:
         """SIGKILL to all users that are left, keepers and servers, in the order that lets nobody clean up."""
@@ -121,7 +117,7 @@ def kill(*processes: psutil.Process) -> None:
         with suppress(psutil.NoSuchProcess):
             process.send_signal(signal.SIGKILL)
     for process in processes:
-        until(lambda process=process: not _is_alive(process), f"the end of {process}")
+        until(lambda: not _is_alive(process), f"the end of {process}")  # noqa: B023 (called at once)
 
 
 def leave(process: "subprocess.Popen[str]") -> None:

@@ -16,6 +16,7 @@ from singleflight_app.domain.keys import FlightKey, Global, flight_key
 from singleflight_app.domain.policy import StagePolicy
 from singleflight_app.domain.records import Forgotten
 from singleflight_app.engine.call import Call
+from singleflight_app.engine.local import LocalFlight
 from singleflight_app.outcomes.codec import for_policy
 from singleflight_app.telemetry import ledger
 from singleflight_app.wiring import Runtime
@@ -39,9 +40,7 @@ class Node:
     def key(self, stage: str, request: Mapping[str, object], *, scope: str | Global = "test") -> FlightKey:
         """Return the key of a request."""
         settings = self.runtime.settings
-        return flight_key(
-            settings.namespace, stage, scope, request, versions=(settings.policy(stage).version, "")
-        )
+        return flight_key(settings.namespace, stage, scope, request, versions=(settings.policy(stage).version, ""))
 
     def run(
         self,
@@ -57,9 +56,7 @@ class Node:
         policy: StagePolicy = self.runtime.settings.policy(stage)
         budget = policy.wait if wait_timeout is None else wait_timeout
         key = self.key(stage, request, scope=scope)
-        return self.runtime.coordinator.run(
-            Call(key, policy, function, for_policy(result_type, policy), budget)
-        )
+        return self.runtime.coordinator.run(Call(key, policy, function, for_policy(result_type, policy), budget))
 
     def forget(self, key: FlightKey) -> bool:
         """Drop a key's outcome as `forget` does, on this node."""
@@ -70,10 +67,23 @@ class Node:
         self.runtime.hint(forgotten)
         return not forgotten.already
 
+    def line_of(self, key: FlightKey) -> LocalFlight | None:
+        """What the callers of this node share who ask for a key just now."""
+        return self.runtime.coordinator._local._flights.get(key.digest)
+
     def callers_of(self, key: FlightKey) -> int:
         """How many callers of this node ask for a key just now, its owner included."""
-        flight = self.runtime.coordinator._local._flights.get(key.digest)
-        return 0 if flight is None else flight.callers
+        line = self.line_of(key)
+        return 0 if line is None else line.callers
+
+    def wait_for_another_caller(self, key: FlightKey, line: LocalFlight | None) -> None:
+        """Return once one caller more than the one there was has joined `line`, or begun another."""
+
+        def has_come() -> bool:
+            now = self.line_of(key)
+            return now is not None and (now is not line or now.callers > 1)
+
+        until(has_come, f"another caller of {key}")
 
     def wait_for_callers(self, key: FlightKey, count: int) -> None:
         """Return once so many callers of this node ask for the key."""

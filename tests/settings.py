@@ -40,6 +40,8 @@ SINGLEFLIGHT: dict[str, Any] = {  # type: ignore[no-redef]
         "queued": {**_CALM, "pending_timeout": 0.3},
     },
 }
+# Two runs at once on one server each need a database of their own: name another one by TEST_DATABASE.
+DATABASES["default"]["TEST"] = {"NAME": os.environ.get("TEST_DATABASE", "test_singleflight")}
 if name := os.environ.get("TEST_DATABASE_NAME"):
     DATABASES["default"]["NAME"] = name
 if host := os.environ.get("TEST_DATABASE_HOST"):

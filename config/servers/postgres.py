@@ -6,15 +6,10 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
-import psycopg
-from psycopg import errors, sql
-
-from config.servers import places, running, unprivileged
+from config.servers import greeting, places, running, unprivileged
 from config.servers.errors import ServerCannotStart
 from config.servers.server import Say
 
@@ -26,7 +21,6 @@ SETTINGS = {
     "log_timezone": "UTC",
     "log_checkpoints": "off",
 }
-ANSWER_TIMEOUT = 2
 
 
 class Postgres:
@@ -45,11 +39,8 @@ class Postgres:
         return str(places.postgres_sockets())
 
     def answers(self) -> bool:
-        try:
-            _connect().close()
-        except psycopg.OperationalError:
-            return False
-        return True
+        # Asked for the database that is always there: the project's may have been dropped.
+        return _greet("postgres") not in {greeting.NO_ANSWER, greeting.STARTING_OR_STOPPING}
 
     def owns(self, pid: int) -> bool:
         try:
@@ -67,9 +58,7 @@ class Postgres:
                 say(account.introduction)
         if account is not None and not account.in_namespace:
             account.take(places.postgres_sockets())
-            for change in unprivileged.open_way(
-                _binaries(), places.servers_folder(), places.postgres_sockets()
-            ):
+            for change in unprivileged.open_way(_binaries(), places.servers_folder(), places.postgres_sockets()):
                 say(change)
         if not places.postgres_data().exists():
             _initdb(self.log, account)
@@ -86,32 +75,28 @@ class Postgres:
 
     def complete(self) -> None:
         """Make the project's database, unless it is there."""
-        name = places.DATABASE_NAME
-        try:
-            with _connect() as connection:
-                if connection.execute("select from pg_database where datname = %s", [name]).rowcount:
-                    return
-                # Another process may be faster.
-                with suppress(errors.DuplicateDatabase, errors.UniqueViolation):
-                    connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
-        except psycopg.Error as problem:
-            raise ServerCannotStart(self.name, str(problem), log=self.log) from problem
+        if _greet(places.DATABASE_NAME) != greeting.NO_SUCH_DATABASE:
+            return
+        words = ["--host", str(places.postgres_sockets()), "--username", places.POSTGRES_USER]
+        done = subprocess.run(  # noqa: S603 (fixed words and paths)
+            [str(_binaries() / "createdb"), *words, places.DATABASE_NAME],
+            env={key: value for key, value in os.environ.items() if not key.startswith("PG")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        # Another process may have been faster: what counts is that it is there.
+        if _greet(places.DATABASE_NAME) != greeting.READY:
+            raise ServerCannotStart(self.name, running.last_words(done.stderr), log=self.log)
 
     def clear(self) -> None:
         for leftover in places.postgres_sockets().glob(".s.PGSQL.*"):
             leftover.unlink(missing_ok=True)
 
 
-def _connect() -> psycopg.Connection[tuple[Any, ...]]:
-    # To the database that is always there: the project's may have been dropped.
-    return psycopg.connect(
-        host=str(places.postgres_sockets()),
-        port=places.POSTGRES_PORT,
-        user=places.POSTGRES_USER,
-        dbname="postgres",
-        connect_timeout=ANSWER_TIMEOUT,
-        autocommit=True,
-    )
+def _greet(database: str) -> str:
+    address = places.postgres_sockets() / f".s.PGSQL.{places.POSTGRES_PORT}"
+    return greeting.greet(address, places.POSTGRES_USER, database)
 
 
 def _initdb(log: Path, account: unprivileged.Account | None) -> None:

@@ -123,9 +123,7 @@ def _launch(arguments: list[str], descriptors: tuple[int, int], log: Path) -> No
 
 def _environment() -> dict[str, str]:
     """A keeper outlives the process that starts it, so what is meant for that one alone stays behind."""
-    kept = {
-        key: value for key, value in os.environ.items() if not key.startswith(("PG", "COVERAGE_", "COV_"))
-    }
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PG", "COVERAGE_", "COV_"))}
     return kept | {"SINGLEFLIGHT_SERVERS_DIR": str(places.servers_folder())}
 
 
@@ -137,6 +135,4 @@ def _follow(server: Server, report: int, deadline: float) -> None:
         if "failed" in fact:
             raise ServerCannotStart(server.name, fact["failed"], repair=fact["repair"])
         print(fact["say"], file=sys.stderr, flush=True)  # noqa: T201 (what a person should know, once)
-    raise ServerCannotStart(
-        server.name, "its keeper ended without a word", log=places.servers_folder() / "keeper.log"
-    )
+    raise ServerCannotStart(server.name, "its keeper ended without a word", log=places.servers_folder() / "keeper.log")

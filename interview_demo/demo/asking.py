@@ -32,12 +32,11 @@ class Asked:
 
 
 class RefusedByNode(Exception):
-    """A node answered with an error where the interview expects an answer; the end of its log follows."""
+    """A node answered with an error where the interview expects an answer."""
 
-    def __init__(self, node: Node, status: int, sentence: str) -> None:
-        log = node.program.tail() if node.program else ""
-        super().__init__(f"node {node.name} answered {status}: {sentence}\n{log}".rstrip())
-        self.node, self.status = node.name, status
+    def __init__(self, node: str, status: int, sentence: str) -> None:
+        super().__init__(f"node {node} answered {status}: {sentence}")
+        self.node, self.status = node, status
 
 
 Reply = Mapping[str, Any]
@@ -69,9 +68,7 @@ class Candidate:
     def answer(self, node: Node, number: int, text: str) -> Future[Reply | None]:
         """Answer a question; None in the end if the node died under the request."""
         path = f"/interviews/{self.session}/answers/"
-        return self._send(
-            node, path, SCORE_STAGE, f"question {number}", json={"number": number, "answer": text}
-        )
+        return self._send(node, path, SCORE_STAGE, f"question {number}", json={"number": number, "answer": text})
 
     def report(self, node: Node) -> Future[Reply | None]:
         """Ask for the report."""
@@ -89,11 +86,9 @@ class Candidate:
             self._note([Asked(stage, subject, node.name, LOST)], subject, advanced=False)
             return None
         if response.status_code != httpx.codes.OK:
-            raise RefusedByNode(node, response.status_code, _sentence(response))
+            raise RefusedByNode(node.name, response.status_code, _sentence(response))
         reply: Reply = response.json()
-        self._note(
-            [_asked(subject, reply, flight) for flight in reply["flights"]], subject, reply["advanced"]
-        )
+        self._note([_asked(subject, reply, flight) for flight in reply["flights"]], subject, reply["advanced"])
         return reply
 
     def _token(self, node: Node) -> dict[str, str]:

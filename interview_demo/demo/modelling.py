@@ -44,9 +44,7 @@ class Model:
         return {
             "OPENAI_BASE_URL": f"{self.url}/v1",
             "OPENAI_API_KEY": "simulated" if self.is_simulated else os.environ["OPENAI_API_KEY"],
-            "OPENAI_MODEL": SIMULATED_MODEL
-            if self.is_simulated
-            else os.environ.get("OPENAI_MODEL", DEFAULT_MODEL),
+            "OPENAI_MODEL": SIMULATED_MODEL if self.is_simulated else os.environ.get("OPENAI_MODEL", DEFAULT_MODEL),
         }
 
     def counts(self) -> dict[str, StageCount]:
@@ -75,10 +73,7 @@ class Model:
 
     def _counts(self, query: Mapping[str, str]) -> dict[str, StageCount]:
         stages = self._client.get("/calls", params=query).raise_for_status().json()["stages"]
-        return {
-            name: StageCount(count["begun"], count["answered"], count["tokens"])
-            for name, count in stages.items()
-        }
+        return {name: StageCount(count["begun"], count["answered"], count["tokens"]) for name, count in stages.items()}
 
     def _address(self) -> str | None:
         self.program.check()

@@ -57,9 +57,7 @@ class Interview:
         self._narrator.scene("The resume is uploaded with a double click, and once more on node B")
         first, second = self._cluster.first, self._cluster.second
         reply = _first_reply([self._candidate.start(node) for node in (first, first, second)])
-        self._narrator.happened(
-            f"{len(reply['extraction']['questions'])} questions for {reply['resume']['name']}"
-        )
+        self._narrator.happened(f"{len(reply['extraction']['questions'])} questions for {reply['resume']['name']}")
 
     def _double_clicks(self) -> None:
         self._narrator.scene(f"Question {self._number}: a double click on node A")
@@ -67,9 +65,7 @@ class Interview:
         self._go_on(_first_reply([self._answer(self._cluster.first, text) for _ in range(2)]))
 
     def _refreshes_elsewhere(self) -> None:
-        self._narrator.scene(
-            f"Question {self._number}: answered on node A, refreshed on node B, then once more"
-        )
+        self._narrator.scene(f"Question {self._number}: answered on node A, refreshed on node B, then once more")
         begun = self._cluster.model.begun(SCORE_STAGE)
         asked = [self._answer(self._cluster.first, ANSWERS[1])]
         self._cluster.model.wait_begun(SCORE_STAGE, begun + 1, timeout=_BEGIN_TIMEOUT)
@@ -84,9 +80,7 @@ class Interview:
         self._go_on(_first_reply([self._answer(node, ANSWERS[2]) for node in nodes]))
 
     def _loses_a_node(self) -> None:
-        self._narrator.scene(
-            f"Question {self._number}: node A is killed (SIGKILL) in the middle of the model call"
-        )
+        self._narrator.scene(f"Question {self._number}: node A is killed (SIGKILL) in the middle of the model call")
         model, number = self._cluster.model, self._number
         begun = model.begun(SCORE_STAGE)
         model.slow_next(SCORE_STAGE, _HELD)
@@ -109,9 +103,7 @@ class Interview:
         self._narrator.happened("node A is back")
 
     def _asks_for_the_report(self) -> None:
-        self._narrator.scene(
-            "The report: a double click on node A, one request on node B, and a reload on each"
-        )
+        self._narrator.scene("The report: a double click on node A, one request on node B, and a reload on each")
         first, second = self._cluster.first, self._cluster.second
         begun = self._cluster.model.begun(REPORT_STAGE)
         asked = [self._candidate.report(first), self._candidate.report(first)]

@@ -107,7 +107,10 @@ class Program:
 
 @contextmanager
 def ending_on_signals() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into an exception, so that what is open gets closed."""
+    """Turn SIGTERM and SIGHUP into an exception, so that what is open gets closed; SIGINT is one already.
+
+    Unless a shell started this in the background: then SIGINT is ignored, and made an exception again.
+    """
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:
         # A second one must not interrupt the closing.
@@ -116,6 +119,7 @@ def ending_on_signals() -> Iterator[None]:
         raise SystemExit(128 + number)
 
     before = {number: signal.signal(number, leave) for number in _ENDINGS}
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
     finally:

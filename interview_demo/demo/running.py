@@ -22,6 +22,10 @@ class Cluster:
         """All that runs."""
         return [self.model.program, *(node.program for node in (self.first, self.second) if node.program)]
 
+    def last_words(self) -> str:
+        """Return the end of what each program printed, to explain a failure."""
+        return "\n".join(f"{each.name} printed last:\n{tail}" for each in self.programs if (tail := each.tail()))
+
     def end(self) -> None:
         """Ask all of it to end, and return at once."""
         for program in self.programs:

@@ -13,9 +13,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="model_server", description=__doc__)
     parser.add_argument("--port", type=int, default=0, help="0 (default) takes a free one")
     parser.add_argument("--pace", type=float, default=1.0, help="factor on the simulated thinking time")
-    parser.add_argument(
-        "--upstream", help="base URL of a real model: forward and count instead of simulating"
-    )
+    parser.add_argument("--upstream", help="base URL of a real model: forward and count instead of simulating")
     options = parser.parse_args(argv)
     server = ModelServer(
         options.port, pace=options.pace, upstream=Upstream(options.upstream) if options.upstream else None

@@ -43,12 +43,8 @@ def extract(data: Mapping[str, Any], mark: str) -> Mapping[str, object]:
     lines = _joined(str(data.get("resume", "")).splitlines())
     claims = [line[1:].strip() for line in lines if line.startswith(("-", "*", "•"))] or lines[:MAX_QUESTIONS]
     skills = next((re.split(r",\s*", line) for line in lines if _LIST.fullmatch(line)), [])
-    questions = [
-        random.choice(_CLAIM_QUESTIONS).format(claim=_short(claim.rstrip("."), 140)) for claim in claims
-    ]
-    questions += [
-        random.choice(_SKILL_QUESTIONS).format(skill=skill.strip()) for skill in skills if skill.strip()
-    ]
+    questions = [random.choice(_CLAIM_QUESTIONS).format(claim=_short(claim.rstrip("."), 140)) for claim in claims]
+    questions += [random.choice(_SKILL_QUESTIONS).format(skill=skill.strip()) for skill in skills if skill.strip()]
     unproven = [claim for claim in claims if not re.search(r"\d", claim)]
     return {
         "questions": questions[:MAX_QUESTIONS] or ["What did you build last, and what was hard about it?"],

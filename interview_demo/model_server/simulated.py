@@ -44,9 +44,7 @@ class UnknownStage(ValueError):
     """The simulated model knows the interview's stages only; the call was counted."""
 
     def __init__(self, stage: str) -> None:
-        super().__init__(
-            f"the simulated model has no answer for stage {stage!r}; it knows {', '.join(_ANSWERS)}"
-        )
+        super().__init__(f"the simulated model has no answer for stage {stage!r}; it knows {', '.join(_ANSWERS)}")
         self.stage = stage
 
 

@@ -49,9 +49,7 @@ def sample_resume() -> Resume:
 def read_resume(name: str, content: bytes) -> Resume:
     """Read an uploaded file; `UnreadableResume` says what is wrong with it."""
     if len(content) > MAX_BYTES:
-        raise UnreadableResume(
-            name, f"it has {len(content)} bytes and {MAX_BYTES} are allowed; upload a smaller PDF"
-        )
+        raise UnreadableResume(name, f"it has {len(content)} bytes and {MAX_BYTES} are allowed; upload a smaller PDF")
     text = resume_text(content, name=name)
     return Resume(name, content, hashlib.sha256(content).hexdigest(), text)
 
@@ -80,7 +78,5 @@ def resume_text(content: bytes, *, name: str = "the file") -> str:
     # PostgreSQL stores no NUL, and a font without a mapping can produce one.
     lines = [line.strip() for line in text.replace("\x00", "").splitlines()]
     if not any(lines):
-        raise UnreadableResume(
-            name, "its pages hold no text (a scan?); export it from the word processor instead"
-        )
+        raise UnreadableResume(name, "its pages hold no text (a scan?); export it from the word processor instead")
     return "\n".join(line for line in lines if line)

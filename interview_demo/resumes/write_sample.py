@@ -27,25 +27,13 @@ SECTIONS: dict[str, list[str]] = {
             "- Designed an idempotency layer for the public payments API at Quellwerk Pay; duplicate "
             "charges fell from 40 a month to none in two years."
         ),
-        (
-            "- Built the parcel tracking pipeline of Norrland Freight on Celery and RabbitMQ, 6 million "
-            "events a day."
-        ),
-        (
-            "- Cut the p99 latency of the quote service from 2.4 s to 310 ms with request coalescing and "
-            "a Redis cache."
-        ),
-        (
-            "- Ran the on-call rotation of twelve people and halved the number of pages by fixing causes "
-            "first."
-        ),
+        ("- Built the parcel tracking pipeline of Norrland Freight on Celery and RabbitMQ, 6 million events a day."),
+        ("- Cut the p99 latency of the quote service from 2.4 s to 310 ms with request coalescing and a Redis cache."),
+        ("- Ran the on-call rotation of twelve people and halved the number of pages by fixing causes first."),
         "- Wrote the zero-downtime migration guide that four Django teams follow today.",
     ],
     "Projects": [
-        (
-            "- Open-source lease library for PostgreSQL, explored with a model checker before its first "
-            "release."
-        ),
+        ("- Open-source lease library for PostgreSQL, explored with a model checker before its first release."),
         "- Volunteer platform of a food bank: Django, two servers, 300 helpers every Saturday.",
     ],
     "Skills": [

@@ -76,3 +76,5 @@ class Ended(Generic[R]):
     layer: Layer
     error: Exception | None = None
     copy: tuple[R] | None = None
+    #: `forget` came while the flight ran: its end answers this caller, who asked before, and nobody after.
+    is_forgotten: bool = False

@@ -20,8 +20,8 @@ from singleflight_app.engine.context import refuse_reentry
 from singleflight_app.engine.failures import exception_of
 from singleflight_app.engine.following import Following
 from singleflight_app.engine.handles import FlightHandle
-from singleflight_app.engine.leading import Leading, Turn, copy_of
-from singleflight_app.engine.local import LocalFlight, LocalFlights, Shared
+from singleflight_app.engine.leading import Asked, Leading, copy_of
+from singleflight_app.engine.local import LocalFlight, LocalFlights, Shared, Turn
 from singleflight_app.engine.owning import Owning
 from singleflight_app.engine.ports import FlightStore, Memory, Notifier, ReplayCache
 from singleflight_app.telemetry.signals import announce, caller_refused, flight_forgotten, request_answered
@@ -69,8 +69,10 @@ class Coordinator:
             copy = copy_of(call, held)
             if copy is not None:
                 return self._answer(call, Ended(held, Role.REPLAY, Layer.MEMORY, copy=copy), started)
-        with self._joined(call) as flight:
-            ended = self._take_turns(Turn(call, flight, started, partial(self.handle, call)))
+        ended = None
+        while ended is None:
+            with self._joined(call) as flight:
+                ended = self._take_turn(Asked(call, flight, started, partial(self.handle, call)))
         return self._answer(call, ended, started)
 
     def handle(self, call: Call[R], flight_id: int | None, generation: int | None) -> FlightHandle[R]:
@@ -79,7 +81,6 @@ class Coordinator:
 
     def forgotten(self, forgotten: Forgotten) -> None:
         """Raise the floor of a forgotten outcome in every layer; CoordinationUnavailable if unconfirmed."""
-        self._local.detach(forgotten.digest)
         self._memory.raise_floor(forgotten.digest, forgotten.generation)
         self._cache.raise_floor(forgotten.digest, forgotten.generation)
         if not forgotten.already:
@@ -109,19 +110,18 @@ class Coordinator:
         finally:
             self._local.leave(digest, flight)
 
-    def _take_turns(self, turn: Turn[R]) -> Ended[R]:
-        """Lead the key, or wait behind this process's leader, until there is an end."""
-        flight = turn.flight
+    def _take_turn(self, asked: Asked[R]) -> Ended[R] | None:
+        """Lead the key, or wait behind this process's leader; None: ask again."""
+        flight = asked.flight
         try:
-            has_ended = flight.wait_turn(turn.deadline - self._monotonic())
+            turn = flight.wait_turn(asked.deadline - self._monotonic())
         except TimeoutError:
-            raise turn.still_running(self._monotonic()) from None
-        if has_ended and flight.shared is not None:
-            role = Role.REPLAY if flight.shared.role is Role.REPLAY else Role.FOLLOWER
-            return Ended(flight.shared.settled, role, Layer.PROCESS)
+            raise asked.still_running(self._monotonic()) from None
+        if turn is not Turn.LEAD:
+            return _shared(asked.call, flight.shared) if turn is Turn.SHARE else None
         try:
-            ended = self._leading.lead(turn)
-            flight.publish(Shared(ended.settled, ended.role, ended.layer))
+            ended = self._leading.lead(asked)
+            flight.publish(Shared(ended.settled, ended.role, ended.layer), to_nobody=ended.is_forgotten)
         finally:
             flight.hand_over()
         return ended
@@ -147,17 +147,28 @@ class Coordinator:
             problem = "this handle knows no flight, since the wait ended before the claim was answered"
             raise InvalidRequest(f"{problem}; call the function again")
         started = self._monotonic()
-        turn = Turn(call, LocalFlight(), started, lambda *_: handle)
+        asked = Asked(call, LocalFlight(), started, lambda *_: handle)
         deadline = started + (call.wait_timeout if timeout is None else timeout)
         with self._following.watch(call.key) as watch:
             try:
                 row = self._leading.first_end(handle.flight_id, watch, deadline)
             except TimeoutError:
-                raise turn.still_running(self._monotonic()) from None
+                raise asked.still_running(self._monotonic()) from None
         if row is None:
             raise ResultUnreadable(f"{handle} is gone, since it was purged; call the function again")
         # Not announced: the request was counted when it was made, and a handle may be asked any number of times.
         return _outcome(call, Ended(row.settled(), Role.FOLLOWER, Layer.DATABASE), self._monotonic() - started)
+
+
+def _shared(call: Call[R], shared: Shared | None) -> Ended[R] | None:
+    """Return the end that this process's leader came to; None: this caller's codec can't read it."""
+    if shared is None:
+        return None
+    role = Role.REPLAY if shared.role is Role.REPLAY else Role.FOLLOWER
+    copy = copy_of(call, shared.settled)
+    if copy is None and shared.settled.result is not None:
+        return None
+    return Ended(shared.settled, role, Layer.PROCESS, copy=copy)
 
 
 def _outcome(call: Call[R], ended: Ended[R], waited: float) -> Outcome[R]:

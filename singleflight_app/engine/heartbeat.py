@@ -94,6 +94,11 @@ class Heartbeat:
             self._wake_by(lease.beat_at)
             return True
 
+    def unsettled(self, digest: bytes) -> Settled | None:
+        """Return the end of a key that could not be written yet."""
+        ends = (lease.late for lease in self.held() if lease.late is not None and lease.key.digest == digest)
+        return next(ends, None)
+
     def held(self) -> list[Lease]:
         """Return the leases of this process."""
         with self._changed:

@@ -34,8 +34,8 @@ _RIVAL_PAUSE = 0.05  #: seconds until a rival's claim, committed but not visible
 
 
 @dataclass(frozen=True, slots=True)
-class Turn(Generic[R]):
-    """One caller's turn at a key: its call, its process's flight, and its wait budget (monotonic)."""
+class Asked(Generic[R]):
+    """What one caller asked for: its call, its process's flight, and its wait budget (monotonic)."""
 
     call: Call[R]
     flight: LocalFlight
@@ -72,17 +72,18 @@ class Leading:
         self._following, self._claiming, self._owning = following, claiming, owning
         self._may_degrade, self._monotonic = may_degrade, monotonic
 
-    def lead(self, turn: Turn[R]) -> Ended[R]:
+    def lead(self, asked: Asked[R]) -> Ended[R]:
         """Return the key's outcome; an unreadable stored result is dropped and led anew, once."""
-        call = turn.call
+        call = asked.call
         asked_at = self._monotonic()
+        asked.flight.mark()
         looked = self._cache.look(call.key.digest) if call.may_replay_cache else Looked()
         if looked.settled is not None and (copy := copy_of(call, looked.settled)) is not None:
             self._remember(call, looked.settled, asked_at, looked.remaining)
             return Ended(looked.settled, Role.REPLAY, Layer.REDIS, copy=copy)
         with self._following.watch(call.key, pending_timeout=seconds(call.policy.pending_timeout)) as watch:
             for _ in range(2):
-                ended = self._until_end(turn, watch, looked)
+                ended = self._until_end(asked, watch, looked)
                 if ended.role is Role.OWNER or ended.settled.result is None:
                     return ended
                 if (copy := copy_of(call, ended.settled)) is not None:
@@ -100,24 +101,25 @@ class Leading:
                 if not watch.wait(deadline - self._monotonic()):
                     raise TimeoutError
 
-    def _until_end(self, turn: Turn[R], watch: Watch, looked: Looked) -> Ended[R]:
-        call, has_followed = turn.call, False
+    def _until_end(self, asked: Asked[R], watch: Watch, looked: Looked) -> Ended[R]:
+        call, has_followed = asked.call, False
         while True:
+            asked.flight.mark()
             step = self._step(call, has_followed=has_followed)
             if step is None:
-                return self._owning.run_degraded(call)
+                return self._degraded(asked)
             if isinstance(step, Granted):
-                return self._own(turn, step, watch, looked)
+                return self._own(asked, step, watch, looked)
             if isinstance(step, Found):
                 self._keep(call, step, looked)
                 return Ended(step.settled, Role.REPLAY, Layer.DATABASE)
             if step.row is None:
-                self._pause(turn, watch)
+                self._pause(asked, watch)
                 continue
             has_followed = True
-            settled = self._follow(turn, step.row, watch)
-            if settled is not None:
-                return Ended(settled, Role.FOLLOWER, Layer.DATABASE)
+            row = self._follow(asked, step.row, watch)
+            if row is not None:
+                return Ended(row.settled(), Role.FOLLOWER, Layer.DATABASE, is_forgotten=row.forgotten)
 
     def _step(self, call: Call[R], *, has_followed: bool) -> Step | None:
         """Claim; None: the database is out of reach and hybrid mode may call without it."""
@@ -130,11 +132,22 @@ class Leading:
                 return None
             raise
 
-    def _follow(self, turn: Turn[R], row: FlightSnapshot, watch: Watch) -> Settled | None:
+    def _degraded(self, asked: Asked[R]) -> Ended[R]:
+        """Answer without the database: with an end of this process that it could not take yet, or else a call."""
+        unsettled = self._owning.heartbeat.unsettled(asked.call.key.digest)
+        if unsettled is not None:
+            ended: Ended[R] = Ended(unsettled, Role.REPLAY, Layer.PROCESS)
+        else:
+            ended = self._owning.run_degraded(asked.call)
+        asked.flight.mark()
+        return ended
+
+    def _follow(self, asked: Asked[R], row: FlightSnapshot, watch: Watch) -> FlightSnapshot | None:
         """Wait for the end of the generation in `row`; None: it is no answer, claim again."""
-        turn.flight.flight_id, turn.flight.generation = row.flight_id, row.generation
+        asked.flight.flight_id, asked.flight.generation = row.flight_id, row.generation
         with self._following.following(watch, row.flight_id, row.generation, row.lease_remaining):
-            while watch.wait(turn.deadline - self._monotonic()):
+            while watch.wait(asked.deadline - self._monotonic()):
+                asked.flight.mark()
                 try:
                     now = self._store.read(row.flight_id)
                 except CoordinationUnavailable:
@@ -142,27 +155,27 @@ class Leading:
                 if now is None or now.generation != row.generation:
                     return None
                 if now.is_settled:
-                    return None if row.forgotten or _is_released(now) else now.settled()
-                if _is_abandoned(now, turn.call.policy):
+                    return None if row.forgotten or _is_released(now) else now
+                if _is_abandoned(now, asked.call.policy):
                     return None
-        raise turn.still_running(self._monotonic())
+        raise asked.still_running(self._monotonic())
 
-    def _pause(self, turn: Turn[R], watch: Watch) -> None:
-        left = turn.deadline - self._monotonic()
+    def _pause(self, asked: Asked[R], watch: Watch) -> None:
+        left = asked.deadline - self._monotonic()
         if left <= 0:
-            raise turn.still_running(self._monotonic())
+            raise asked.still_running(self._monotonic())
         watch.wait(min(_RIVAL_PAUSE, left))
 
-    def _own(self, turn: Turn[R], granted: Granted, watch: Watch, looked: Looked) -> Ended[R]:
+    def _own(self, asked: Asked[R], granted: Granted, watch: Watch, looked: Looked) -> Ended[R]:
         def follow_newer() -> Settled | None:
-            deadline = self._monotonic() + turn.call.wait_timeout
+            deadline = self._monotonic() + asked.call.wait_timeout
             try:
                 row = self.first_end(granted.row.flight_id, watch, deadline)
             except (TimeoutError, CoordinationUnavailable):
                 return None
             return None if row is None else row.settled()
 
-        return self._owning.own(turn.call, granted, turn.flight, ticket=looked.ticket, follow_newer=follow_newer)
+        return self._owning.own(asked.call, granted, asked.flight, ticket=looked.ticket, follow_newer=follow_newer)
 
     def _keep(self, call: Call[R], found: Found, looked: Looked) -> None:
         """Put a replayed row nearer to the next caller."""

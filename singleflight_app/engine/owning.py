@@ -109,6 +109,7 @@ class Owning:
         except BaseException:
             self._give_up(lease, context.usage)
             raise
+        flight.mark()
         sent_at = self._monotonic()
         try:
             verdict = self._settle(lease, end.written)
@@ -122,7 +123,7 @@ class Owning:
             self._announce_settled(lease, end.written, sent_at - began)
             self._spread(call, end.written, None if verdict.is_forgotten else ticket, verdict, sent_at)
         shared = replace(end.shared, superseded=True) if verdict.is_detached else end.shared
-        return Ended(shared, Role.OWNER, Layer.CALL, end.error, end.copy)
+        return Ended(shared, Role.OWNER, Layer.CALL, end.error, end.copy, verdict.is_forgotten)
 
     def run_degraded(self, call: Call[R]) -> Ended[R]:
         """Run the call without a generation, for hybrid mode with the database out of reach."""
@@ -251,6 +252,7 @@ class Owning:
 
     def _end_hung(self, lease: Lease, flight: LocalFlight) -> None:
         """Settle a call that outlived `execution_timeout`; it may go on, but it holds no key any more."""
+        flight.mark()
         end = Settled(lease.flight_id, lease.generation, Status.TIMED_OUT, failure=timed_out(lease.policy))
         if not self._settle(lease, end).is_refused:
             flight.publish(Shared(end, Role.OWNER, Layer.CALL))

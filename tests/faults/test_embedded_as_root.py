@@ -5,6 +5,7 @@ Anybody else finds nothing here to test: the cases exist for root alone.
 
 import os
 import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,11 +26,12 @@ open('/proc/sys/user/max_user_namespaces', 'w').write('0')
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Iterator[Folder]:
-    """An empty folder; the modes of the folders on the way to it and to the programs are put back."""
-    ways = {parent for path in (places.CHECKOUT / "x", tmp_path / "x") for parent in path.parents}
+def here() -> Iterator[Folder]:
+    """An empty folder in a private one; the modes of the folders on the way to the programs are put back."""
+    ways = [places.CHECKOUT, *places.CHECKOUT.parents]
     modes = {way: stat.S_IMODE(way.stat().st_mode) for way in ways}
-    with folder(tmp_path / "servers") as empty:
+    # Not tmp_path: each session of pytest that begins closes the folder of all of them to others.
+    with tempfile.TemporaryDirectory() as private, folder(Path(private, "servers")) as empty:
         yield empty
     for way, mode in modes.items():
         if stat.S_IMODE(way.stat().st_mode) != mode:
@@ -53,9 +55,8 @@ if os.geteuid() == 0:
         assert (uid, owner) == (0, 0)
         assert "no user is made and no file mode is changed" in said
 
-    def test_root_without_namespaces_gives_the_data_to_another_user(here: Folder, tmp_path: Path) -> None:
+    def test_root_without_namespaces_gives_the_data_to_another_user(here: Folder) -> None:
         """And says which user it is, and each folder whose mode it changed for it; the next start follows."""
-        tmp_path.chmod(0o700)
         user = here.begin(CONFINE + USING + "sys.stdin.readline()")
         assert user.stdout is not None
         assert user.stdin is not None
@@ -75,5 +76,5 @@ if os.geteuid() == 0:
         here.wait_for_the_end()
         assert uid == owner == later != 0
         assert "PostgreSQL runs as the user 'nobody' and owns its data" in said
-        assert f"everybody may now pass through {tmp_path}" in said
+        assert f"everybody may now pass through {here.path.parent}" in said
         assert silence == ""

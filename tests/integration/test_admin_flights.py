@@ -69,9 +69,7 @@ def test_the_views_divide_flights_by_their_end(login: Login) -> None:
 
 def test_the_list_tells_owner_and_heartbeat_age(login: Login) -> None:
     """The age is by the database clock, and only while somebody should be beating."""
-    flight_row(
-        status=Status.RUNNING, owner="node-b:7:fe", heartbeat_at=timezone.now() - timedelta(seconds=90)
-    )
+    flight_row(status=Status.RUNNING, owner="node-b:7:fe", heartbeat_at=timezone.now() - timedelta(seconds=90))
     flight_row(status=Status.SUCCEEDED, heartbeat_at=timezone.now() - timedelta(days=4))
 
     page = _page(login("view_flight"), LIST)
@@ -125,9 +123,7 @@ def test_an_old_live_flight_is_found_by_its_scope(login: Login, monkeypatch: pyt
     assert _listed(login("view_flight"), q="s") == {live.pk, newest.pk}
 
 
-@pytest.mark.parametrize(
-    "lookup", ["error_message__contains", "result__gt", "status", "scope__startswith", "id__gt"]
-)
+@pytest.mark.parametrize("lookup", ["error_message__contains", "result__gt", "status", "scope__startswith", "id__gt"])
 def test_filters_by_url_are_refused(login: Login, lookup: str) -> None:
     """They would scan the table, and tell a result to those who may not read it, bit by bit."""
     flight_row()
@@ -150,9 +146,7 @@ def test_a_large_table_is_counted_by_estimate(login: Login, monkeypatch: pytest.
         response = client.get(reverse(LIST))
 
     assert response.context["cl"].result_count == 8
-    counts = [
-        query["sql"] for query in queries if "COUNT(*)" in query["sql"] and "singleflight" in query["sql"]
-    ]
+    counts = [query["sql"] for query in queries if "COUNT(*)" in query["sql"] and "singleflight" in query["sql"]]
     assert counts
     assert all("LIMIT 4" in sql for sql in counts)
 
@@ -200,9 +194,7 @@ def test_the_page_of_a_flight_has_its_timeline(login: Login) -> None:
 
 def test_a_result_is_shown_escaped_and_only_with_its_permission(login: Login) -> None:
     """Reading results is a right of its own; what a model wrote is never markup."""
-    flight = flight_row(
-        **result_columns('{"text":"<script>alert(1)</script>"}'), arguments={"answer": "<b>mine</b>"}
-    )
+    flight = flight_row(**result_columns('{"text":"<script>alert(1)</script>"}'), arguments={"answer": "<b>mine</b>"})
     client = login("view_flight")
     page_without = _page(client, "admin:singleflight_flight_change", flight.pk)
     User.objects.get().user_permissions.add(Permission.objects.get(codename="view_result_flight"))
@@ -239,9 +231,7 @@ def test_nothing_can_be_added_changed_or_deleted(admin_client: Client) -> None:
 
     add = admin_client.get(reverse("admin:singleflight_flight_add"))
     delete = admin_client.post(reverse("admin:singleflight_flight_delete", args=[flight.pk]), {"post": "yes"})
-    change = admin_client.post(
-        reverse("admin:singleflight_flight_change", args=[flight.pk]), {"status": "failed"}
-    )
+    change = admin_client.post(reverse("admin:singleflight_flight_change", args=[flight.pk]), {"status": "failed"})
 
     assert (add.status_code, delete.status_code, change.status_code) == (403, 403, 403)
     assert "delete_selected" not in _page(admin_client, LIST)
@@ -287,9 +277,7 @@ def test_expire_lease_lets_the_next_caller_take_over(login: Login) -> None:
     ("action", "permission"),
     [("forget_flights", "forget_flight"), ("expire_leases", "expire_lease_flight")],
 )
-def test_an_action_is_hidden_and_refused_without_its_permission(
-    login: Login, action: str, permission: str
-) -> None:
+def test_an_action_is_hidden_and_refused_without_its_permission(login: Login, action: str, permission: str) -> None:
     """The other action's permission is not enough."""
     flight = flight_row(status=Status.RUNNING)
     client = login("view_flight", *({"forget_flight", "expire_lease_flight"} - {permission}))

@@ -140,9 +140,7 @@ def test_two_scopes_never_share_a_call(unique: str) -> None:
     """P9, C31: the same question of two tenants, or of one tenant and everybody, is two flights."""
     call = Counted("for a", "for b", "for all")
 
-    answers = [
-        run("calm", {"key": unique}, call, scope=scope).value for scope in ("tenant:a", "tenant:b", GLOBAL)
-    ]
+    answers = [run("calm", {"key": unique}, call, scope=scope).value for scope in ("tenant:a", "tenant:b", GLOBAL)]
 
     assert answers == ["for a", "for b", "for all"]
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from redis import Redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from config.servers import start_servers
 from singleflight_app.domain.exceptions import CoordinationUnavailable
@@ -351,4 +353,4 @@ def test_a_floor_that_is_not_confirmed_is_an_error(unique: str, clock: Clock) ->
 
 
 def _nowhere() -> Redis:
-    return Redis(unix_socket_path="/nonexistent/redis.sock")
+    return Redis(unix_socket_path="/nonexistent/redis.sock", retry=Retry(NoBackoff(), 0))

@@ -15,15 +15,16 @@ import psutil
 import pytest
 
 from interview_demo.demo.processes import CHECKOUT
-from interview_demo.demo.waiting import wait_until
 from interview_demo.flights import STAGES
+from tests.waiting import until
 
 _TIMEOUT = 60.0
 
 
 def environment() -> dict[str, str]:
-    """Return this process's environment without a real model in it."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("OPENAI_")}
+    """Return this process's environment with the project's own settings, and without a real model in it."""
+    mine = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI_")}
+    return {**mine, "DJANGO_SETTINGS_MODULE": "config.settings"}
 
 
 @contextmanager
@@ -85,11 +86,7 @@ def test_an_ended_demo_leaves_nothing_running(tmp_path: Path, ending: signal.Sig
     """Whatever ends the demo in the middle of an interview ends its nodes and its model server."""
     output = tmp_path / "printed"
     with manage("demo", output=output) as demo:
-        wait_until(
-            lambda: "The resume is uploaded" in output.read_text() or None,
-            timeout=_TIMEOUT,
-            what="the first scene",
-        )
+        until(lambda: "The resume is uploaded" in output.read_text(), "the first scene", timeout=_TIMEOUT)
         servers = servers_of(demo)
         assert len(servers) == 5  # the model server; two nodes, each a master and a worker
 
@@ -105,12 +102,8 @@ def test_served_nodes_answer_until_they_are_stopped(tmp_path: Path) -> None:
     """`serve` prints the page's addresses, and Ctrl-C ends all of it."""
     output = tmp_path / "printed"
     with manage("serve", "--port", "0", output=output) as serve:
-        wait_until(
-            lambda: "Ctrl-C stops" in output.read_text() or None, timeout=_TIMEOUT, what="the addresses"
-        )
-        addresses = [
-            word for word in output.read_text().split() if word.startswith("http") and word.endswith("/")
-        ]
+        until(lambda: "Ctrl-C stops" in output.read_text(), "the addresses", timeout=_TIMEOUT)
+        addresses = [word for word in output.read_text().split() if word.startswith("http") and word.endswith("/")]
         assert [httpx.get(address).status_code for address in addresses] == [200, 200]
         servers = servers_of(serve)
 

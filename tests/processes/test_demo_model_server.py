@@ -11,9 +11,10 @@ import pytest
 
 from interview_demo.answers import Score
 from interview_demo.demo.modelling import Model, StageCount
-from interview_demo.demo.waiting import NeverCame, wait_until
+from interview_demo.demo.waiting import NeverCame
 from interview_demo.model import checked
 from interview_demo.model_server import SIMULATED_MODEL, STAGE_HEADER
+from tests.waiting import until
 
 SCORE = "interview-score"
 MESSAGES = [{"role": "user", "content": '{"question": "Why?", "answer": "because"}'}]
@@ -73,7 +74,7 @@ def test_a_call_is_told_when_it_begins(model: Model) -> None:
         waiting.result()
         assert model.counts()[SCORE].answered == 0
 
-    left = wait_until(lambda: left_of(model) or None, timeout=10, what="the end of the call that was left")
+    left = until(lambda: left_of(model), "the end of the call that was left")
 
     assert left == 1
     assert model.counts()[SCORE] == StageCount(begun=1, answered=0, tokens=0)
@@ -105,9 +106,7 @@ def test_a_call_that_never_begins_is_not_waited_for_for_ever(model: Model) -> No
         ("/v2/whatever", b"{}", HTTPStatus.NOT_FOUND),
     ],
 )
-def test_bad_requests_are_refused_and_not_counted(
-    model: Model, path: str, content: bytes, status: HTTPStatus
-) -> None:
+def test_bad_requests_are_refused_and_not_counted(model: Model, path: str, content: bytes, status: HTTPStatus) -> None:
     """An error has the shape that OpenAI clients know, and is no call."""
     reply = httpx.post(model.url + path, content=content)
 

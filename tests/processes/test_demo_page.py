@@ -26,9 +26,10 @@ Reply = Mapping[str, Any]
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """Two nodes and a fast model, on the database that every process of the checkout uses."""
-    subprocess.run([sys.executable, "manage.py", "migrate", "--verbosity", "0"], cwd=CHECKOUT, check=True)
     with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("DJANGO_SETTINGS_MODULE", "config.settings")
         environment.delenv("OPENAI_BASE_URL", raising=False)
+        subprocess.run([sys.executable, "manage.py", "migrate", "--verbosity", "0"], cwd=CHECKOUT, check=True)
         with running_cluster(pace=0.2) as running:
             yield running
 
@@ -66,14 +67,14 @@ def pdf_of(text: str) -> bytes:
 
 def the_flight(reply: Reply, stage: str) -> Mapping[str, Any]:
     (flight,) = [flight for flight in reply["flights"] if flight["stage"] == stage]
+    assert isinstance(flight, dict)
     return flight
 
 
 def test_the_page_offers_an_interview_of_its_own(cluster: Cluster, browser: httpx.Client) -> None:
     """Each load carries a new session, so that the form sent twice is one interview and two loads are two."""
     sessions = [
-        re.findall(r'name="session" value="([0-9a-f-]{36})"', browser.get(cluster.first.url).text)
-        for _ in range(2)
+        re.findall(r'name="session" value="([0-9a-f-]{36})"', browser.get(cluster.first.url).text) for _ in range(2)
     ]
 
     assert sessions[0] != sessions[1]
@@ -138,9 +139,7 @@ def test_the_same_file_under_another_name_is_the_same_resume(cluster: Cluster, b
     calls = cluster.model.begun(EXTRACTION_STAGE)
 
     replies = [
-        send(
-            browser, node, "/interviews/", data={"session": session}, files={"resume": (name, content)}
-        ).json()
+        send(browser, node, "/interviews/", data={"session": session}, files={"resume": (name, content)}).json()
         for node, name in ((cluster.first, "cv.pdf"), (cluster.second, "cv final.pdf"))
     ]
 
@@ -219,7 +218,7 @@ def test_another_resume_for_a_begun_interview_is_a_conflict(cluster: Cluster, br
         (b'{"number": -1, "answer": "x"}', HTTPStatus.CONFLICT, "was not asked yet"),
     ],
 )
-def test_a_bad_answer_is_one_sentence(  # noqa: PLR0917  (pytest's arguments)
+def test_a_bad_answer_is_one_sentence(
     cluster: Cluster, begun: Reply, browser: httpx.Client, content: bytes, status: HTTPStatus, sentence: str
 ) -> None:
     """What can't be used is refused before a model call, with what to send instead."""
@@ -245,9 +244,7 @@ def test_a_report_of_nothing_is_refused(cluster: Cluster, begun: Reply, browser:
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"%PDF-1.7 broken"])
-def test_a_file_that_is_no_resume_is_one_sentence(
-    cluster: Cluster, browser: httpx.Client, content: bytes
-) -> None:
+def test_a_file_that_is_no_resume_is_one_sentence(cluster: Cluster, browser: httpx.Client, content: bytes) -> None:
     """An upload that can't be read never reaches the model."""
     refused = send(
         browser,

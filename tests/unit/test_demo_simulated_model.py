@@ -86,9 +86,7 @@ def test_a_reply_says_that_it_is_simulated() -> None:
     assert reply["model"] == SIMULATED_MODEL
     assert "simulated" in reply["system_fingerprint"]
     assert "simulated reading" in json.loads(content_of(reply))["feedback"]
-    assert reply["usage"]["total_tokens"] == (
-        reply["usage"]["prompt_tokens"] + reply["usage"]["completion_tokens"]
-    )
+    assert reply["usage"]["total_tokens"] == (reply["usage"]["prompt_tokens"] + reply["usage"]["completion_tokens"])
 
 
 def test_questions_come_from_the_resume() -> None:

@@ -27,14 +27,10 @@ _INTERRUPTED = 130  #: the code of a program that Ctrl-C ended
 class Command(BaseCommand):
     """Plays the interview and judges its numbers."""
 
-    help = (
-        "Play a mock interview on two nodes with the duplicates that users make, and count the model calls."
-    )
+    help = "Play a mock interview on two nodes with the duplicates that users make, and count the model calls."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument(
-            "--json", action="store_true", help="print one JSON object on stdout, the story on stderr"
-        )
+        parser.add_argument("--json", action="store_true", help="print one JSON object on stdout, the story on stderr")
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ANN401
         console = Console(file=sys.stderr if options["json"] else sys.stdout, highlight=False, soft_wrap=True)
@@ -45,7 +41,7 @@ class Command(BaseCommand):
         except KeyboardInterrupt:
             terminal.happened("stopped")
             sys.exit(_INTERRUPTED)
-        except (ProgramEnded, NeverCame, RefusedByNode, InterviewStuck) as exc:
+        except (ProgramEnded, NeverCame) as exc:
             raise CommandError(str(exc)) from exc
         broken = broken_promises(tally, lease_timeout=_lease_timeout())
         terminal.table(tally)
@@ -63,7 +59,10 @@ def _play(terminal: Terminal) -> tuple[Tally, bool]:
     terminal.happened("starting the model server and two nodes")
     with running_cluster() as cluster, Candidate(terminal.asked) as candidate:
         terminal.happened(f"node A answers at {cluster.first.url}, node B at {cluster.second.url}")
-        return Interview(cluster, candidate, terminal).play(), cluster.model.is_simulated
+        try:
+            return Interview(cluster, candidate, terminal).play(), cluster.model.is_simulated
+        except (NeverCame, RefusedByNode, InterviewStuck) as exc:
+            raise CommandError(f"{exc}\n{cluster.last_words()}") from exc
 
 
 def _lease_timeout() -> float:

@@ -18,9 +18,7 @@ class Command(BaseCommand):
     help = "Run two nodes and the model they ask, and print the page's addresses."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument(
-            "--port", type=int, default=8000, help="of node A; node B takes the next; 0: free ones"
-        )
+        parser.add_argument("--port", type=int, default=8000, help="of node A; node B takes the next; 0: free ones")
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ANN401
         port: int = options["port"]
@@ -36,18 +34,14 @@ class Command(BaseCommand):
         except KeyboardInterrupt:
             self.stdout.write("stopped")
         except OSError as exc:
-            raise CommandError(
-                f"port {port} or {port + 1} can't be used ({exc.strerror}); give --port 0"
-            ) from exc
+            raise CommandError(f"port {port} or {port + 1} can't be used ({exc.strerror}); give --port 0") from exc
         except (ProgramEnded, NeverCame) as exc:
             raise CommandError(str(exc)) from exc
 
     def _say(self, cluster: Cluster) -> None:
         model = "a simulated model" if cluster.model.is_simulated else "a real model, which costs money"
         self.stdout.write(f"node A  {cluster.first.url}/\nnode B  {cluster.second.url}/")
-        self.stdout.write(
-            f"asking  {model}, calls counted at {cluster.model.url}/calls\nCtrl-C stops all of it."
-        )
+        self.stdout.write(f"asking  {model}, calls counted at {cluster.model.url}/calls\nCtrl-C stops all of it.")
         self.stdout.flush()
 
 

@@ -1,0 +1,276 @@
+"""Hints over the real Valkey, and the poll behind them: a follower hears of its flight's end, whatever gets lost (R9)."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from config.servers import start_servers
+from singleflight_app.domain.keys import FlightKey, flight_key
+from singleflight_app.domain.records import Hint
+from singleflight_app.engine.following import Following
+from singleflight_app.notify.null import NullNotifier
+from singleflight_app.notify.redis_stream import PAUSE, RedisStreamNotifier, connect
+from singleflight_app.storage.memory import MemoryFlights
+from singleflight_app.telemetry.signals import coordination_failed
+from tests.held import PATIENCE, Counted, Held, begin
+from tests.nodes import Node, nodes
+from tests.past import end_leases
+from tests.waiting import until
+
+NEVER = 3600.0  #: a poll interval that no test lives to see
+
+
+@pytest.fixture(scope="module")
+def redis() -> Any:  # noqa: ANN401  (django-redis hands out an untyped client)
+    start_servers()
+    return connect("default")
+
+
+@pytest.fixture
+def notifier(redis: Any, unique: str) -> RedisStreamNotifier:  # noqa: ANN401
+    return RedisStreamNotifier(redis, namespace=unique, length=100)
+
+
+@pytest.fixture
+def failures() -> Iterator[list[str]]:
+    """Components whose failure was announced."""
+    seen: list[str] = []
+
+    def remember(*, component: str, **_: object) -> None:
+        seen.append(component)
+
+    coordination_failed.connect(remember)
+    yield seen
+    coordination_failed.disconnect(remember)
+
+
+def stream_of(namespace: str, stage: str = "score") -> str:
+    return f"singleflight:{namespace}:hints:{stage}"
+
+
+def test_a_hint_is_heard_by_every_process(notifier: RedisStreamNotifier, redis: Any, unique: str) -> None:  # noqa: ANN401
+    """Each listener has a position of its own; a stream is no queue."""
+    others = [RedisStreamNotifier(redis, namespace=unique, length=100) for _ in range(2)]
+    for other in others:
+        assert other.open("score") is True
+        assert other.open("score") is False
+
+    notifier.publish("score", Hint(b"\x00\xff" * 16, 7))
+
+    for other in others:
+        assert other.read(["score"], 5) == [Hint(b"\x00\xff" * 16, 7)]
+        assert other.read(["score"], 0.01) == []
+
+
+def test_what_was_sent_before_the_first_read_is_heard(notifier: RedisStreamNotifier) -> None:
+    """R9: reading starts from where the stage was opened, never blindly from the end."""
+    notifier.publish("score", Hint(b"before", 1))
+    notifier.open("score")
+    notifier.publish("score", Hint(b"after", 2))
+
+    assert notifier.read(["score"], 5) == [Hint(b"after", 2)]
+
+
+def test_several_stages_are_read_at_once(notifier: RedisStreamNotifier) -> None:
+    """One read for all stages that somebody of this process waits for."""
+    for stage in ("score", "report", "quiet"):
+        notifier.open(stage)
+    notifier.publish("report", Hint(b"r", 1))
+    notifier.publish("score", Hint(b"s", 2))
+
+    assert set(notifier.read(["score", "report", "quiet"], 5)) == {Hint(b"r", 1), Hint(b"s", 2)}
+
+
+def test_a_stream_keeps_to_its_length(notifier: RedisStreamNotifier, redis: Any, unique: str) -> None:  # noqa: ANN401
+    """P4: bounded, give or take what Redis trims in one go."""
+    for number in range(1000):
+        notifier.publish("score", Hint(b"key", number))
+
+    assert redis.xlen(stream_of(unique)) < 300
+
+
+def test_a_trimmed_or_flushed_stream_is_read_on(notifier: RedisStreamNotifier, redis: Any, unique: str) -> None:  # noqa: ANN401
+    """C20: hints get lost, later ones are heard."""
+    notifier.open("score")
+    notifier.publish("score", Hint(b"lost", 1))
+    redis.delete(stream_of(unique))
+    notifier.publish("score", Hint(b"heard", 2))
+
+    assert notifier.read(["score"], 5) == [Hint(b"heard", 2)]
+
+
+def test_a_redis_that_is_away_is_an_error_to_read_and_none_to_publish(unique: str, failures: list[str]) -> None:
+    """P6: the publisher goes on, and pays for one try per outage and second, not one per hint."""
+    now = [0.0]
+    nowhere = Redis(unix_socket_path="/nonexistent/redis.sock", retry=Retry(NoBackoff(), 0))
+    away = RedisStreamNotifier(nowhere, namespace=unique, length=100, monotonic=lambda: now[0])
+
+    for _ in range(3):
+        away.publish("score", Hint(b"key", 1))
+    tried = list(failures)
+    now[0] += PAUSE
+    away.publish("score", Hint(b"key", 1))
+
+    assert (tried, failures) == (["notify"], ["notify", "notify"])
+    with pytest.raises(ConnectionError):
+        away.open("score")
+
+
+def test_a_follower_is_woken_by_the_hint_alone(redis: Any, unique: str) -> None:  # noqa: ANN401
+    """With a poll that never comes, the hint is what wakes."""
+    sender = RedisStreamNotifier(redis, namespace=unique, length=100)
+    store = MemoryFlights(entries=10)
+    following = Following(store, RedisStreamNotifier(redis, namespace=unique, length=100), poll_interval=NEVER)
+    node_key = _key("score", unique)
+    claimed = store.claim(node_key, label="", owner="one", lease=NEVER)
+    assert claimed is not None
+    row = claimed[1]
+    stop = threading.Event()
+
+    def hint_until_told() -> None:  # the listener may not have opened the stage yet
+        while not stop.wait(0.01):
+            sender.publish("score", Hint(node_key.digest, row.generation))
+
+    with following.watch(node_key) as watch, following.following(watch, row.flight_id, row.generation, None):
+        hinting = begin(hint_until_told)
+        woken = watch.wait(PATIENCE)
+        stop.set()
+        hinting.result(PATIENCE)
+    following.close()
+
+    assert woken
+
+
+def test_a_poll_wakes_where_there_is_news_and_nowhere_else() -> None:
+    """R9: one statement for all; settled, regranted, vanished or expired is news."""
+    store = MemoryFlights(entries=10)
+    following = Following(store, NullNotifier(), poll_interval=NEVER)
+    rows = {}
+    for name in ("quiet", "granted", "gone"):
+        claimed = store.claim(_key("score", name), label="", owner="one", lease=NEVER)
+        assert claimed is not None
+        rows[name] = claimed[1]
+    rows["granted"] = rows["granted"]._replace(generation=rows["granted"].generation - 1)
+    rows["gone"] = rows["gone"]._replace(flight_id=2**40)
+
+    with ExitStack() as stack:
+        watches = {name: stack.enter_context(following.watch(_key("score", name))) for name in rows}
+        for name, row in rows.items():
+            stack.enter_context(following.following(watches[name], row.flight_id, row.generation, None))
+        following.poll()
+        woken = {name: watch.wait(0) for name, watch in watches.items()}
+    following.close()
+
+    assert woken == {"quiet": False, "granted": True, "gone": True}
+
+
+@pytest.mark.django_db
+def test_without_redis_the_poll_brings_the_answer(unique: str, settings: Any) -> None:  # noqa: ANN401
+    """P6: CACHE None is slower by a poll interval, and nothing else."""
+    settings.SINGLEFLIGHT = {**settings.SINGLEFLIGHT, "CACHE": None}
+    call = Held("answer")
+    with nodes(2) as (one, other):
+        assert not one.runtime.notifier.is_listening
+        owner = begin(one.run, "calm", {"key": unique}, call)
+        call.wait_until_begun()
+        follower = begin(other.run, "calm", {"key": unique}, call)
+        other.wait_for_follower("calm")
+        call.let_go()
+
+        assert follower.result(20).value == owner.result(20).value == "answer"
+        assert call.count == 1
+
+
+@pytest.mark.django_db
+def test_redis_that_dies_while_callers_wait_costs_a_poll(unique: str, settings: Any, failures: list[str]) -> None:  # noqa: ANN401
+    """C20: one call, the same answer."""
+    nowhere = {"default": {**settings.CACHES["default"], "LOCATION": "unix:///nonexistent/redis.sock"}}
+    settings.CACHES = nowhere
+    call = Held("answer")
+    with nodes(2) as (one, other):
+        owner = begin(one.run, "calm", {"key": unique}, call)
+        call.wait_until_begun()
+        followers = [begin(other.run, "calm", {"key": unique}, call) for _ in range(3)]
+        other.wait_for_follower("calm")
+        call.let_go()
+
+        assert {future.result(20).value for future in (owner, *followers)} == {"answer"}
+        assert other.run("calm-row", {"key": unique}, Counted("else")).value == "else"
+    assert call.count == 1
+    assert {"notify", "cache"} <= set(failures)
+
+
+@pytest.mark.django_db
+def test_a_follower_of_a_dead_owner_takes_over_once_the_lease_is_over(unique: str) -> None:
+    """R8, P4: of many waiting callers on two nodes one makes the call, all get its answer."""
+    dead = Held("never")
+    with nodes(3) as (one, other, third):
+        begin(one.run, "fast", {"key": unique}, dead)
+        dead.wait_until_begun()
+        call = Held("taken over")
+        waiting = [begin(node.run, "fast", {"key": unique}, call) for node in (other, third) for _ in range(3)]
+        for node in (other, third):
+            node.wait_for_follower("fast")
+
+        end_leases(one)
+
+        call.wait_until_begun()
+        call.let_go()
+        outcomes = [future.result(20) for future in waiting]
+    assert {outcome.value for outcome in outcomes} == {"taken over"}
+    assert call.count == 1
+
+
+@pytest.mark.django_db
+def test_a_fenced_owner_gets_the_newer_answer(unique: str) -> None:
+    """R3, C12: its own late result is refused and recorded; its caller sees what everybody sees."""
+    late = Held("late")
+    with nodes(2) as (one, other):
+        fenced = begin(one.run, "fast", {"key": unique}, late)
+        late.wait_until_begun()
+        end_leases(one)
+        newer = other.run("fast", {"key": unique}, Counted("newer"))
+        late.let_go()
+
+        outcome = fenced.result(20)
+
+    assert (outcome.value, outcome.generation, outcome.superseded) == ("newer", newer.generation, False)
+
+
+@pytest.mark.django_db
+def test_threads_end_with_their_node() -> None:
+    """R12: nothing goes on listening, polling or beating for a runtime that is closed."""
+    before = _threads()
+    with nodes(1) as (node,):
+        _follow_something(node)
+        assert len(_threads()) > len(before)
+
+    until(lambda: len(_threads() - before) == 0, "the node's threads to end")
+
+
+def _key(stage: str, name: str) -> FlightKey:
+    return flight_key("test", stage, "test", {"name": name})
+
+
+def _follow_something(node: Node) -> None:
+    call = Held("answer")
+    with nodes(1) as (owner,):
+        key = {"key": node.name}
+        owned = begin(owner.run, "calm", key, call)
+        call.wait_until_begun()
+        followed = begin(node.run, "calm", key, call)
+        node.wait_for_follower("calm")
+        call.let_go()
+        owned.result(20)
+        followed.result(20)
+        node.run("calm", {"own": node.name}, Counted("held"))
+
+
+def _threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name.startswith("singleflight")}
