@@ -96,11 +96,26 @@ CACHES: dict[str, dict[str, Any]] = {
 }
 
 # ------------------------------------------------------------------------------------------ single flights
+_DEMO = {"lease_timeout": 2, "heartbeat_interval": 0.5, "execution_timeout": 180, "failure_ttl": 5}
 SINGLEFLIGHT: dict[str, Any] = {
     "NAMESPACE": os.environ.get("SINGLEFLIGHT_NAMESPACE", "dev"),
     "MODE": "hybrid",
     "DATABASE": "default",
     "CACHE": "default",
+    # Scaled down like the simulated model's answers, so that a takeover can be watched; docs/settings.md has
+    # what suits real ones.
+    "STAGES": {
+        "interview-extraction": {
+            **_DEMO,
+            "wait_timeout": 120,
+            "result_ttl": 1800,
+            "compress_over": 1024,
+            "replay_memory_ttl": 60,
+        },
+        "interview-score": {**_DEMO, "wait_timeout": 60, "result_ttl": 600, "replay_memory_ttl": 30},
+        "interview-followup": {**_DEMO, "wait_timeout": 60, "result_ttl": 600, "replay_memory_ttl": 15},
+        "interview-report": {**_DEMO, "wait_timeout": 200, "result_ttl": 1800, "replay_memory": False},
+    },
 }
 
 # -------------------------------------------------------------------------------------------------- celery
@@ -119,6 +134,10 @@ CELERY_TASK_SERIALIZER = "json"
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_BEAT_SCHEDULE_FILENAME = str(places.servers_folder() / "beat-schedule")
 CELERY_TIMEZONE = "UTC"
+CELERY_BEAT_SCHEDULE = {
+    "sweep": {"task": "singleflight.sweep", "schedule": 10.0},
+    "purge": {"task": "singleflight.purge", "schedule": 300.0},
+}
 
 # ------------------------------------------------------------------------------------- language, time, files
 LANGUAGE_CODE = "en"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from django.db import close_old_connections
 from django.db.models import QuerySet
 
 from interview_demo import flights
@@ -44,6 +45,7 @@ def start(session: UUID, resume: Resume) -> tuple[Interview, Advance]:
     )
     if interview.resume_digest != resume.digest:
         raise InterviewConflict("this interview was started with another resume; start a new one")
+    _let_go()
     outcome = flights.extract_resume.outcome(session=str(session), resume=resume.content, model=interview.model)
     _write(Interview.objects.filter(pk=interview.pk), outcome, field="extraction", fence="extraction_generation")
     interview.refresh_from_db()
@@ -54,6 +56,7 @@ def start(session: UUID, resume: Resume) -> tuple[Interview, Advance]:
 def answer(interview: Interview, number: int, text: str) -> tuple[Turn, Advance]:
     """Score the answer to a turn and ask the next question. Empty text: the answer that is stored."""
     turn = _answered(interview, number, text)
+    _let_go()
     outcome = flights.score_answer.outcome(
         session=str(interview.session),
         question_number=turn.number,
@@ -75,9 +78,9 @@ def answer(interview: Interview, number: int, text: str) -> tuple[Turn, Advance]
 
 def report(interview: Interview) -> tuple[Interview, Advance]:
     """Write the report over all scored turns."""
-    outcome = flights.write_report.outcome(
-        session=str(interview.session), transcript=transcript(interview), model=interview.model
-    )
+    turns = transcript(interview)
+    _let_go()
+    outcome = flights.write_report.outcome(session=str(interview.session), transcript=turns, model=interview.model)
     rows = Interview.objects.filter(pk=interview.pk)
     written = _write(rows, outcome, field="report", fence="report_generation")
     interview.refresh_from_db()
@@ -118,6 +121,7 @@ def _answered(interview: Interview, number: int, text: str) -> Turn:
 
 
 def _follow_up(interview: Interview, turn: Turn) -> OutcomeOf[FollowUp]:
+    _let_go()
     return flights.choose_follow_up.outcome(
         session=str(interview.session),
         question_number=turn.number,
@@ -171,3 +175,11 @@ def _write(rows: QuerySet[Any], outcome: OutcomeOf[Answer], *, field: str, fence
         return False
     fresh = rows.filter(**{f"{fence}__lt": outcome.generation})
     return bool(fresh.update(**{field: outcome.value.model_dump(), fence: outcome.generation}))
+
+
+def _let_go() -> None:
+    """Give back the request's connection: the call may take seconds, and whoever waits needs none.
+
+    Django takes a new one at the next query. Under a CONN_MAX_AGE the connection is kept.
+    """
+    close_old_connections()

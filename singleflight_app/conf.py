@@ -55,8 +55,8 @@ class Settings:
 
     @property
     def statement_timeout(self) -> float:
-        """Deadline of one coordination statement in seconds: below the shortest heartbeat, from 0.5 to 2."""
-        return max(0.5, min(2.0, 0.8 * min(policy.heartbeat for policy in self.policies)))
+        """Deadline of one coordination statement in seconds: below the shortest heartbeat, from 1 to 2."""
+        return max(1.0, min(2.0, 0.8 * min(policy.heartbeat for policy in self.policies)))
 
     @property
     def policies(self) -> tuple[StagePolicy, ...]:

@@ -4,8 +4,10 @@
 """
 
 import logging
+from io import StringIO
 
 from celery import shared_task
+from django.core.management import call_command
 
 from singleflight_app import api
 from singleflight_app.domain.exceptions import SingleFlightError, StillRunning
@@ -27,6 +29,14 @@ def run_flight(flight_id: int) -> str:
         logger.warning("flight %s failed: %s", flight_id, type(exc).__name__)
         return "failed"
     return "nothing to do" if outcome is None else outcome.role.value
+
+
+@shared_task(name="singleflight.purge", ignore_result=True)
+def purge() -> None:
+    """Delete expired flights and old audit rows for up to a minute; run it every few minutes by beat."""
+    line = StringIO()
+    call_command("purge_flights", max_seconds=60, stdout=line)
+    logger.info(line.getvalue().strip())
 
 
 @shared_task(name="singleflight.sweep", ignore_result=True)

@@ -26,3 +26,12 @@ def django_db_setup(django_db_setup: None) -> Iterator[None]:
 def unique() -> str:
     """Return a string that makes a key of this test's own; flights are committed and outlive a rolled-back test."""
     return uuid.uuid4().hex
+
+
+@pytest.fixture
+def empty_tables(transactional_db: None) -> None:
+    """Begin without the flights that earlier tests committed, for tests that look at all there are."""
+    from singleflight_app.models import Flight, FlightEvent, StageStat  # noqa: PLC0415  (not before Django is set up)
+
+    for model in (Flight, FlightEvent, StageStat):
+        model.objects.all().delete()

@@ -16,6 +16,8 @@ from config.servers import places
 from tests.waiting import until
 
 USING = "from config.servers import start_servers; start_servers(); print('ready', flush=True); "
+#: For a test that has no use for Valkey.
+POSTGRES_ALONE = {"REDIS_URL": "redis://cache.invalid/0"}
 UNTIL_TOLD = "import sys; sys.stdin.readline()"
 
 

@@ -15,15 +15,28 @@ def end_outcome(generation: int | None) -> None:
     )
 
 
+def end_lease(generation: int | None) -> None:
+    """Let the lease of a running generation have ended an hour ago."""
+    _commit(
+        b"update singleflight_flight set lease_expires_at = clock_timestamp() - interval '1 hour' "
+        b"where generation = %(generation)s",
+        generation,
+    )
+
+
+def end_lease_just_now(generation: int | None) -> None:
+    """Let the lease of a running generation end this moment."""
+    _commit(
+        b"update singleflight_flight set lease_expires_at = clock_timestamp() where generation = %(generation)s",
+        generation,
+    )
+
+
 def end_leases(node: Node) -> None:
     """Let a node have died an hour ago: its leases are over, and nothing of it beats any more."""
     for lease in node.runtime.coordinator._owning.heartbeat.held():
         node.runtime.coordinator._owning.heartbeat.release(lease)
-        _commit(
-            b"update singleflight_flight set lease_expires_at = clock_timestamp() - interval '1 hour' "
-            b"where generation = %(generation)s",
-            lease.generation,
-        )
+        end_lease(lease.generation)
 
 
 def age_pending(generation: int | None) -> None:

@@ -38,6 +38,8 @@ SINGLEFLIGHT: dict[str, Any] = {  # type: ignore[no-redef]
         "small": {**_CALM, "max_result_bytes": 100},
         "picky": {**_CALM, "reraise": ["builtins.LookupError", "json.decoder.JSONDecodeError"], "retry_on": []},
         "queued": {**_CALM, "pending_timeout": 0.3},
+        "background-answer": _FAST,
+        "background-remembered": {**_CALM, "replay_memory_ttl": 60},
     },
 }
 # Two runs at once on one server each need a database of their own: name another one by TEST_DATABASE.
@@ -51,3 +53,5 @@ if location := os.environ.get("TEST_REDIS"):
 if os.environ.get("TEST_DATABASE_NAME"):
     # A program of a test needs the app alone, and starts in a third of the time.
     INSTALLED_APPS = ["django.contrib.contenttypes", "django.contrib.auth", "singleflight_app"]
+# Workers of a test hear its own messages only; they inherit the name.
+CELERY_TASK_DEFAULT_QUEUE = os.environ.setdefault("TEST_QUEUE", f"tests-{os.getpid()}")

@@ -48,19 +48,27 @@ def keep(server: Server, users: int, keeper_lock: int, reporting: Reporting) -> 
                 process = running.start(server, reporting.say)
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        running.stop(server, process)
+        running.end(process, server.stop_signal)
+        # If the folder was made anew, the sockets may be those of its next server already.
+        if is_in_charge(server, keeper_lock):
+            server.clear()
 
 
 def is_wanted(server: Server, users: int, keeper_lock: int) -> bool:
     """Wait a moment, then say whether to go on; False for want of users comes with their lock held alone."""
     for _ in range(IDLE_LOOKS):
         time.sleep(POLL_INTERVAL)
-        if not locks.is_file_of(places.servers_folder() / f"{server.name}.keeper", keeper_lock):
-            return False  # the folder was removed, and the data with it
+        if not is_in_charge(server, keeper_lock):
+            return False
         if not locks.try_alone(users):
             return True
         locks.let_go(users)
     return not locks.try_alone(users)
+
+
+def is_in_charge(server: Server, keeper_lock: int) -> bool:
+    """False once the folder was removed, and the data with it."""
+    return locks.is_file_of(places.servers_folder() / f"{server.name}.keeper", keeper_lock)
 
 
 if __name__ == "__main__":

@@ -37,11 +37,6 @@ def start(server: Server, say: Say) -> psutil.Process:
     return _start_anew(server)
 
 
-def stop(server: Server, process: psutil.Process) -> None:
-    end(process, server.stop_signal)
-    server.clear()
-
-
 def find(server: Server) -> list[psutil.Process]:
     """Living processes of this checkout's server, whoever started them, oldest first."""
     found = []

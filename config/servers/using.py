@@ -18,6 +18,8 @@ from config.servers.valkey import Valkey
 START_TIMEOUT = 120.0
 #: Between two looks at a server that another process is starting.
 POLL_INTERVAL = 0.05
+#: Settings of clients, of coverage, and of Python what would keep a module of the checkout from running.
+NOT_FOR_KEEPERS = ("PG", "COV", "PYTHONSAFEPATH", "PYTHONWARNINGS", "PYTHONDEVMODE")
 
 _starting = threading.Lock()
 #: Held open, and thereby locked, until this process and its forked children are gone.
@@ -123,7 +125,7 @@ def _launch(arguments: list[str], descriptors: tuple[int, int], log: Path) -> No
 
 def _environment() -> dict[str, str]:
     """A keeper outlives the process that starts it, so what is meant for that one alone stays behind."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PG", "COVERAGE_", "COV_"))}
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(NOT_FOR_KEEPERS)}
     return kept | {"SINGLEFLIGHT_SERVERS_DIR": str(places.servers_folder())}
 
 

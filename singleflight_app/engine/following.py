@@ -4,6 +4,7 @@ One listener and one poll thread per process serve all waiting keys; they only w
 the row itself and decides itself.
 """
 
+import logging
 import random
 import threading
 import time
@@ -17,6 +18,8 @@ from singleflight_app.domain.records import LeaseState
 from singleflight_app.domain.states import Status
 from singleflight_app.engine.ports import FlightStore, Notifier
 from singleflight_app.telemetry.signals import announce, coordination_failed
+
+logger = logging.getLogger("singleflight_app")
 
 LISTEN_FOR = 0.25  #: seconds of one read of the streams; a stage new to the process waits at most this long
 _SOON = 0.01
@@ -124,6 +127,11 @@ class Following:
             except CoordinationUnavailable as exc:
                 announce(coordination_failed, component="database", error=type(exc).__name__)
                 soonest = None
+            except Exception as exc:
+                # Whoever follows depends on this thread for its whole wait: no surprise may end it.
+                logger.exception("the poll failed")
+                announce(coordination_failed, component="poll", error=type(exc).__name__)
+                soonest = None
             with self._changed:
                 self._poll_by(self._monotonic() + self._pause(soonest))
 
@@ -173,7 +181,7 @@ class Following:
                     with self._changed:
                         self._poll_by(self._monotonic())
                 hints = self._notifier.read(stages, LISTEN_FOR)
-            except ConnectionError as exc:
+            except Exception as exc:  # noqa: BLE001  (as for the poll; mostly a ConnectionError, announced and logged)
                 announce(coordination_failed, component="notify", error=type(exc).__name__)
                 with self._changed:
                     self._changed.wait_for(lambda: self._is_closed, self._interval)

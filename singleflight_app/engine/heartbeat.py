@@ -3,6 +3,7 @@
 A beat that fails is not a lost lease. A lease is lost when the row says so; until then its owner goes on.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -17,8 +18,11 @@ from singleflight_app.domain.states import Status
 from singleflight_app.engine.ports import FlightStore
 from singleflight_app.telemetry.signals import announce, coordination_failed, lease_lost
 
+_BREATH = 0.1  #: seconds after a surprise, so that it can't become a busy loop
 _BEATS_TOGETHER = 0.5  #: leases due within this part of their interval share a statement
 _RETRIES_PER_BEAT = 4
+
+logger = logging.getLogger("singleflight_app")
 
 
 @dataclass(eq=False)
@@ -122,7 +126,13 @@ class Heartbeat:
 
     def _beat_for_ever(self) -> None:
         while self._wait_for_beat():
-            self.beat()
+            try:
+                self.beat()
+            except Exception as exc:
+                # Every lease of the process depends on this thread: no surprise may end it.
+                logger.exception("a beat failed")
+                announce(coordination_failed, component="beat", error=type(exc).__name__)
+                time.sleep(_BREATH)
 
     def _wait_for_beat(self) -> bool:
         """Wait until a lease is due; False when this is closed."""

@@ -38,7 +38,7 @@ result_dropped = Signal(use_caching=True)
 #: The owner's value came back from its stored form as something else. stage
 result_changed = Signal(use_caching=True)
 #: A helper of the protocol failed and was worked around. component ("database" | "cache" | "notify" |
-#: "settle" | "beat" | "ledger"), error (the exception's class name)
+#: "settle" | "beat" | "poll" | "broker" | "ledger"), error (the exception's class name)
 coordination_failed = Signal(use_caching=True)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from config.servers import places
-from tests.embedded import USING, Folder, folder
+from tests.embedded import POSTGRES_ALONE, USING, Folder, folder
 
 #: Becomes root of a user namespace in which no further one may be made, as in many a container.
 CONFINE = """
@@ -47,7 +47,7 @@ if os.geteuid() == 0:
 
     def test_root_keeps_its_files_in_a_user_namespace(here: Folder) -> None:
         """No user is made, no mode changes, and root is told."""
-        user = here.user()
+        user = here.user(**POSTGRES_ALONE)
         uid, owner = postmaster_uid(here), (here.path / "postgres").stat().st_uid
         _, said = user.communicate("\n")
 
@@ -57,7 +57,7 @@ if os.geteuid() == 0:
 
     def test_root_without_namespaces_gives_the_data_to_another_user(here: Folder) -> None:
         """And says which user it is, and each folder whose mode it changed for it; the next start follows."""
-        user = here.begin(CONFINE + USING + "sys.stdin.readline()")
+        user = here.begin(CONFINE + USING + "sys.stdin.readline()", **POSTGRES_ALONE)
         assert user.stdout is not None
         assert user.stdin is not None
         assert user.stdout.readline() == "apart\n"
@@ -69,7 +69,7 @@ if os.geteuid() == 0:
         uid, owner = postmaster_uid(here), (here.path / "postgres").stat().st_uid
         _, said = user.communicate("\n")
         here.wait_for_the_end()
-        second = here.user()
+        second = here.user(**POSTGRES_ALONE)
         later = postmaster_uid(here)
         _, silence = second.communicate("\n")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.embedded import Folder, folder, kill, leave
+from tests.embedded import POSTGRES_ALONE, Folder, folder, kill, leave
 from tests.waiting import until
 
 
@@ -75,22 +75,20 @@ def test_kill_of_everything_loses_nothing_that_was_committed(here: Folder) -> No
     with here.session() as session:
         assert session.execute("select answer from paid").fetchone() == (7,)
     leave(second)
-    here.wait_for_the_end()
 
 
 def test_kill_of_keepers_and_postmaster_alone_waits_for_its_orphans(here: Folder) -> None:
     """Sessions of a killed postmaster live on for a moment; no second server touches the files meanwhile."""
-    user = here.user()
+    user = here.user(**POSTGRES_ALONE)
     with here.session() as session:
         session.execute("create table busy as select 1 as number")
         kill(*here.keepers("postgres"), *here.servers("postgres"))
 
-        second = here.user()
+        second = here.user(**POSTGRES_ALONE)
 
     assert answer(here) == (1,)
     leave(user)
     leave(second)
-    here.wait_for_the_end()
 
 
 def test_killed_keeper_is_replaced_and_its_server_adopted(here: Folder) -> None:
@@ -121,24 +119,22 @@ def test_killed_server_is_started_again_by_its_keeper(here: Folder, program: str
     assert after != before
     assert answer(here) == (1,)
     leave(user)
-    here.wait_for_the_end()
 
 
 def test_kill_in_the_middle_of_initdb_leaves_no_half_database(tmp_path: Path) -> None:
     """A folder with PG_VERSION looks complete long before it is; only a rename makes it one."""
     with folder(tmp_path / "servers") as empty:
-        user = empty.begin()
+        user = empty.begin(**POSTGRES_ALONE)
         until(lambda: list(empty.path.glob("postgres.new-*/PG_VERSION")), "initdb to be in the middle")
         here = psutil.Process(empty.keepers("postgres")[0].pid)
         kill(here, *reversed(here.children(recursive=True)), psutil.Process(user.pid))
         assert not (empty.path / "postgres").exists()
 
-        second = empty.user()
+        second = empty.user(**POSTGRES_ALONE)
 
         assert answer(empty) == (1,)
         assert not list(empty.path.glob("postgres.new-*"))
         leave(second)
-        empty.wait_for_the_end()
 
 
 @pytest.mark.parametrize("pid_of", ["a living process", "a zombie", "nobody"])
@@ -157,7 +153,6 @@ def test_stale_pid_file_and_sockets_stop_nobody(here: Folder, pid_of: str) -> No
 
     assert answer(here) == (1,)
     leave(user)
-    here.wait_for_the_end()
     sleeper.communicate()
 
 
@@ -178,10 +173,14 @@ def test_folder_removed_under_running_servers_is_begun_anew(here: Folder) -> Non
     user = here.user()
     before = here.servers()
     shutil.rmtree(here.path, ignore_errors=True)
-    until(lambda: not any(process.is_running() for process in before), "the old servers to stop")
 
     second = here.user()
 
+    def all_new() -> bool:
+        now = here.servers()
+        return len(now) == 2 and not set(now) & set(before)
+
+    until(all_new, "two new servers")
     assert answer(here) == (1,)
     user.kill()
     leave(second)
@@ -199,4 +198,3 @@ def test_stopped_orphan_gives_way(here: Folder) -> None:
 
     assert here.servers("valkey-server") not in ([], [orphan])
     leave(user)
-    here.wait_for_the_end()

@@ -17,7 +17,7 @@ from singleflight_app.storage import selectors
 from tests.rows import event_row, flight_row, result_columns, stat_row
 
 # The actions go through the app's own connections, which see only what is committed.
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("empty_tables")]
 
 LIST = "admin:singleflight_flight_changelist"
 Login = Callable[..., Client]

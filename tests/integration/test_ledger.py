@@ -21,7 +21,7 @@ from singleflight_app.telemetry.ledger import Ledger
 from singleflight_app.wiring import close, runtime
 from tests.rows import flight_row
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("empty_tables")]
 
 USAGE = Usage("small-1", 100, 20, Decimal("0.25"))
 NOON = datetime(2026, 5, 1, 12, 59, 59, 999999, UTC)

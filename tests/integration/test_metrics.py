@@ -17,7 +17,11 @@ from singleflight_app.domain.states import Claim, Layer, Role, Status
 from singleflight_app.telemetry import signals
 from tests.rows import flight_row
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.prometheus]
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("empty_tables"),
+    pytest.mark.prometheus,
+]
 
 USAGE = Usage("small-1", 100, 20, Decimal("0.25"))
 THE_ELEVEN = {

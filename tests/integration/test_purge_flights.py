@@ -21,7 +21,7 @@ from singleflight_app.storage.pool import Database
 from singleflight_app.storage.purging import ExpiredRows
 from tests.rows import event_row, flight_row
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("empty_tables")]
 
 
 def _purge(*arguments: str) -> str:
