@@ -21,9 +21,7 @@ def main() -> int:
     services: dict[str, Service] = document["services"]
     volumes = set(document.get("volumes", {}))
     problems = [
-        f"{name}: {problem}"
-        for name, service in services.items()
-        for problem in faults(service, services, volumes)
+        f"{name}: {problem}" for name, service in services.items() for problem in faults(service, services, volumes)
     ]
     for problem in problems:
         print(f"docker-compose.yml: {problem}", file=sys.stderr)

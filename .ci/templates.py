@@ -30,9 +30,7 @@ def main() -> int:
 def template_names() -> list[str]:
     folders = [Path(folder) for folder in get_app_template_dirs("templates")]
     ours = [folder for folder in folders if folder.parent.parent == ROOT]
-    return sorted(
-        str(file.relative_to(folder)) for folder in ours for file in folder.rglob("*") if file.is_file()
-    )
+    return sorted(str(file.relative_to(folder)) for folder in ours for file in folder.rglob("*") if file.is_file())
 
 
 def fault(name: str) -> TemplateSyntaxError | None:

@@ -16,6 +16,7 @@ from singleflight_app.domain.exceptions import InvalidRequest, seconds
 from singleflight_app.domain.flight import Outcome
 from singleflight_app.domain.keys import FlightKey, Global, check_scope, check_stage, flight_key
 from singleflight_app.domain.policy import StagePolicy
+from singleflight_app.domain.states import Role
 from singleflight_app.engine import background, maintenance
 from singleflight_app.engine.call import Call
 from singleflight_app.engine.handles import FlightHandle
@@ -95,9 +96,10 @@ class SingleFlight(Generic[P, R]):
         out of reach and the mode is "distributed".
         """
         here = runtime()
-        call = self._call(here, self._signature.bind(*args, **kwargs))
-        _warn_inside_transaction(here, self.stage)
-        return here.coordinator.run(call)
+        outcome = here.coordinator.run(self._call(here, args, kwargs))
+        if outcome.role is not Role.REPLAY:
+            _warn_inside_transaction(here, self.stage)
+        return outcome
 
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> FlightHandle[R]:
         """Commit the call as a background flight for a Celery worker; joins or replays like any caller.
@@ -108,8 +110,8 @@ class SingleFlight(Generic[P, R]):
         if self._is_bound:
             raise InvalidRequest(f"stage {self.stage!r}: a worker has no `self`; submit a plain function")
         here = runtime()
+        call = self._call(here, args, kwargs)
         bound = self._signature.bind(*args, **kwargs)
-        call = self._call(here, bound)
         bound.apply_defaults()
         arguments = self._arguments.dump(bound.arguments)
         row = background.submit(here.queue, call, arguments, owner=here.identity.name, send=send)
@@ -185,10 +187,10 @@ class SingleFlight(Generic[P, R]):
         scope = cast("str | Global", self._scope(arguments))
         return flight_key(here.settings.namespace, self.stage, scope, request, versions=(policy.version, self.version))
 
-    def _call(self, here: Runtime, bound: inspect.BoundArguments) -> Call[R]:
+    def _call(self, here: Runtime, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call[R]:
         policy = here.settings.policy(self.stage)
-        key = self._key(here, bound)
-        function = functools.partial(self._function, *bound.args, **bound.kwargs)
+        key = self._key(here, self._signature.bind(*args, **kwargs))
+        function = functools.partial(self._function, *args, **kwargs)
         return Call(key, policy, function, self._codec(policy), policy.wait, self._label)
 
 
@@ -213,9 +215,11 @@ def run(
     policy = here.settings.policy(stage)
     versions = (policy.version, version)
     key = flight_key(here.settings.namespace, stage, cast("str | Global", scope), request, versions=versions)
-    _warn_inside_transaction(here, stage)
     budget = policy.wait if wait_timeout is None else seconds(wait_timeout)
-    return here.coordinator.run(Call(key, policy, function, for_policy(result_type, policy), budget))
+    outcome = here.coordinator.run(Call(key, policy, function, for_policy(result_type, policy), budget))
+    if outcome.role is not Role.REPLAY:
+        _warn_inside_transaction(here, stage)
+    return outcome
 
 
 def forget_flight(flight_id: int, *, actor: str) -> bool:

@@ -37,7 +37,7 @@ SINGLEFLIGHT: dict[str, Any] = {  # type: ignore[no-redef]
         "crowded": {**_CALM, "max_waiters": 2},
         "small": {**_CALM, "max_result_bytes": 100},
         "picky": {**_CALM, "reraise": ["builtins.LookupError", "json.decoder.JSONDecodeError"], "retry_on": []},
-        "queued": {**_CALM, "pending_timeout": 0.3},
+        "queued": {**_FAST, "pending_timeout": 0.3},
         "background-answer": _FAST,
         "background-remembered": {**_CALM, "replay_memory_ttl": 60},
     },

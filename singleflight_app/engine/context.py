@@ -44,7 +44,7 @@ class FlightContext:
     @property
     def lease_lost(self) -> bool:
         """Another caller owns this flight now, or may: no beat got through for a whole lease."""
-        return self._lease is not None and (self._lease.lost.is_set() or self._is_in_doubt())
+        return self._lease is not None and (self._lease.is_lost or self._is_in_doubt())
 
     def raise_if_lost(self) -> None:
         """Raise LeaseLost when going on would be a waste."""

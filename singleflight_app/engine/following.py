@@ -32,16 +32,23 @@ class Watch:
         self.key, self._pending_timeout = key, pending_timeout
         self.flight_id: int | None = None
         self.seen: int | None = None
-        self._woken = threading.Event()
+        self._is_woken = False
+        self._bell: threading.Event | None = None  # most callers never wait, and need none
 
     def wake(self) -> None:
         """Let the caller look at the row."""
-        self._woken.set()
+        self._is_woken = True
+        if self._bell is not None:
+            self._bell.set()
 
     def wait(self, timeout: float) -> bool:
         """Wait to be woken; False when the time is over first."""
-        woken = self._woken.wait(max(0.0, timeout))
-        self._woken.clear()
+        if self._bell is None:
+            self._bell = threading.Event()
+        # A wake-up before the bell was there left its mark.
+        woken = self._is_woken or self._bell.wait(max(0.0, timeout))
+        self._is_woken = False
+        self._bell.clear()
         return woken
 
     def is_past(self, state: LeaseState | None) -> bool:

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from singleflight_app.domain.exceptions import CoordinationUnavailable
 from singleflight_app.domain.flight import Settled
@@ -39,7 +39,7 @@ class Lease:
     run_until: float  #: monotonic end of `execution_timeout`
     on_timeout: Callable[["Lease"], None]
     beat_at: float = 0.0
-    lost: threading.Event = field(default_factory=threading.Event)
+    is_lost: bool = False
     lost_reason: str = ""  #: "superseded", "cancelled" or "vanished"
     is_timed_out: bool = False
     late: Settled | None = None  #: the end that could not be written yet
@@ -216,7 +216,7 @@ class Heartbeat:
     def _lose(self, lease: Lease, reason: str) -> None:
         lease.lost_reason = reason
         self.release(lease)
-        lease.lost.set()
+        lease.is_lost = True
         announce(
             lease_lost,
             stage=lease.key.stage,

@@ -6,7 +6,7 @@ thread and under its own wait budget; the threads that wake it decide nothing.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from singleflight_app.domain.exceptions import (
@@ -87,7 +87,7 @@ class Leading:
                 if ended.role is Role.OWNER or ended.settled.result is None:
                     return ended
                 if (copy := copy_of(call, ended.settled)) is not None:
-                    return replace(ended, copy=copy)
+                    return Ended(ended.settled, ended.role, ended.layer, copy=copy, is_forgotten=ended.is_forgotten)
                 self._drop(call, ended.settled)
         raise ResultUnreadable(f"{call.key}: two stored results in a row could not be read; look at its return type")
 

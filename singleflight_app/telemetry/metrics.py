@@ -10,6 +10,7 @@ neither; requests per call (`request_total / miss_total`) is the merge ratio.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 
 from django.dispatch import Signal
 from prometheus_client import Counter, Histogram
@@ -65,6 +66,17 @@ WAITS = Histogram(
 EXECUTIONS = Histogram("singleflight_execution_duration_seconds", "Duration of a call", ("stage",), buckets=SECONDS)
 
 
+# The parent's own look-up by labels costs more than the count; there are as many children as label values.
+@cache
+def _counted(metric: Counter, *labels: str) -> Counter:
+    return metric.labels(*labels)
+
+
+@cache
+def _timed(metric: Histogram, *labels: str) -> Histogram:
+    return metric.labels(*labels)
+
+
 def connect() -> None:
     """Begin to count; calling it again changes nothing."""
     for signal, receiver in _RECEIVERS:
@@ -103,80 +115,80 @@ def _gauge(name: str, text: str, values: dict[str, int]) -> GaugeMetricFamily:
 
 
 def _count_answer(*, stage: str, role: Role, layer: Layer, waited: float, usage: Usage, **_: object) -> None:
-    REQUESTS.labels(stage, role, layer).inc()
-    WAITS.labels(stage, role).observe(waited)
+    _counted(REQUESTS, stage, role, layer).inc()
+    _timed(WAITS, stage, role).observe(waited)
     if role is Role.OWNER:
-        OWNERS.labels(stage).inc()
+        _counted(OWNERS, stage).inc()
         return
     if role is Role.FOLLOWER:
-        FOLLOWERS.labels(stage).inc()
+        _counted(FOLLOWERS, stage).inc()
     else:
-        HITS.labels(stage, layer).inc()
+        _counted(HITS, stage, layer).inc()
     _count_usage(TOKENS_SAVED, COST_SAVED, stage, usage)
 
 
 def _count_given_up(*, stage: str, waited: float, **_: object) -> None:
-    WAIT_TIMEOUTS.labels(stage).inc()
+    _counted(WAIT_TIMEOUTS, stage).inc()
     # Left out, the slowest waits would be missing from the histogram.
-    WAITS.labels(stage, Role.FOLLOWER).observe(waited)
+    _timed(WAITS, stage, Role.FOLLOWER).observe(waited)
 
 
 def _count_refusal(*, stage: str, reason: str, **_: object) -> None:
-    OVERLOADS.labels(stage, reason).inc()
+    _counted(OVERLOADS, stage, reason).inc()
 
 
 def _count_grant(*, stage: str, **_: object) -> None:
-    MISSES.labels(stage).inc()
+    _counted(MISSES, stage).inc()
 
 
 def _count_takeover(*, stage: str, **_: object) -> None:
-    TAKEOVERS.labels(stage).inc()
-    DUPLICATES.labels(stage).inc()
+    _counted(TAKEOVERS, stage).inc()
+    _counted(DUPLICATES, stage).inc()
 
 
 def _count_lost(*, stage: str, reason: str, **_: object) -> None:
-    LEASES_LOST.labels(stage, reason).inc()
+    _counted(LEASES_LOST, stage, reason).inc()
     if reason == "superseded":
-        SUPERSEDED.labels(stage).inc()
+        _counted(SUPERSEDED, stage).inc()
 
 
 def _count_settled(*, stage: str, status: Status, seconds: float | None, usage: Usage, **_: object) -> None:
     if seconds is not None:
-        EXECUTIONS.labels(stage).observe(seconds)
+        _timed(EXECUTIONS, stage).observe(seconds)
     if status is not Status.SUCCEEDED:
-        OWNER_FAILURES.labels(stage, status).inc()
+        _counted(OWNER_FAILURES, stage, status).inc()
     _count_usage(TOKENS_SPENT, COST_SPENT, stage, usage)
 
 
 def _count_fenced(*, stage: str, usage: Usage, **_: object) -> None:
-    FENCED.labels(stage).inc()
+    _counted(FENCED, stage).inc()
     _count_usage(TOKENS_WASTED, COST_WASTED, stage, usage)
 
 
 def _count_degraded(*, stage: str, **_: object) -> None:
-    DEGRADED.labels(stage).inc()
-    MISSES.labels(stage).inc()
+    _counted(DEGRADED, stage).inc()
+    _counted(MISSES, stage).inc()
 
 
 def _count_forgotten(*, stage: str, **_: object) -> None:
-    FORGOTTEN.labels(stage).inc()
+    _counted(FORGOTTEN, stage).inc()
 
 
 def _count_dropped(*, stage: str, reason: str, **_: object) -> None:
-    RESULTS_DROPPED.labels(stage, reason).inc()
+    _counted(RESULTS_DROPPED, stage, reason).inc()
 
 
 def _count_changed(*, stage: str, **_: object) -> None:
-    RESULTS_CHANGED.labels(stage).inc()
+    _counted(RESULTS_CHANGED, stage).inc()
 
 
 def _count_failure(*, component: str, **_: object) -> None:
-    COORDINATION_FAILURES.labels(component).inc()
+    _counted(COORDINATION_FAILURES, component).inc()
 
 
 def _count_usage(tokens: Counter, cost: Counter, stage: str, usage: Usage) -> None:
-    tokens.labels(stage).inc(usage.tokens)
-    cost.labels(stage).inc(float(usage.cost))
+    _counted(tokens, stage).inc(usage.tokens)
+    _counted(cost, stage).inc(float(usage.cost))
 
 
 _RECEIVERS: tuple[tuple[Signal, Callable[..., None]], ...] = (

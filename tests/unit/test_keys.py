@@ -1,0 +1,434 @@
+"""Keys: what differs has another digest, what is equal has the same, and what has no canonical form is refused (C29, C30)."""
+
+import dataclasses
+import json
+import math
+import unicodedata
+from collections import OrderedDict
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from enum import Enum, IntEnum, StrEnum
+from types import MappingProxyType
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import pytest
+from django.contrib.auth.models import Group
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel, ConfigDict
+
+from singleflight_app import GLOBAL, FlightKey, InvalidRequest
+from singleflight_app.domain.keys import MAX_DEPTH, SCOPE_LENGTH, canonical, check_stage, flight_key
+
+
+class Level(Enum):
+    """Enums are told apart from their values."""
+
+    JUNIOR = "junior"
+    SENIOR = "senior"
+
+
+class Text(StrEnum):
+    """An enum that is a string, too."""
+
+    JUNIOR = "junior"
+
+
+class Number(IntEnum):
+    """An enum that is a number, too."""
+
+    ONE = 1
+
+
+@dataclasses.dataclass
+class Point:
+    """A dataclass."""
+
+    x: int
+    y: int = 0
+
+
+@dataclasses.dataclass
+class Place:
+    """Another one with the same fields."""
+
+    x: int
+    y: int = 0
+
+
+class Question(BaseModel):
+    """A pydantic model that takes what it does not know."""
+
+    model_config = ConfigDict(extra="allow")
+    text: str
+    points: list[Point] = []
+
+
+class Pair(NamedTuple):
+    """A tuple with names."""
+
+    first: int
+    second: int
+
+
+def key(request: Any, **changes: Any) -> FlightKey:  # noqa: ANN401  (whatever callers pass)
+    options = {"namespace": "test", "stage": "score", "scope": "interview:7", "versions": ("1", "p"), **changes}
+    return flight_key(
+        options["namespace"],
+        options["stage"],
+        options["scope"],
+        {"value": request},
+        versions=options["versions"],
+    )
+
+
+#: of the request in `test_a_key_is_stable_across_releases`
+STABLE = "6f321cc2eccdd92ed4619e48e18eb5ef4a9f659c880421258cbdbdf6709b0022"
+
+#: A loaded machine is no reason to fail, and no run leaves files behind.
+searching = settings(deadline=None, database=None, max_examples=150)
+
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text()
+    | st.binary(max_size=20)
+    | st.decimals(allow_nan=False, allow_infinity=False)
+    | st.uuids()
+    | st.dates()
+    | st.times()
+    | st.datetimes(timezones=st.just(UTC))
+    | st.sampled_from([*Level, *Text, *Number])
+)
+VALUES = st.recursive(
+    LEAVES, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4), max_leaves=12
+)
+TAG = st.sampled_from(["$uuid", "$date", "$decimal", "$int", "$bytes", "$enum", "$dataclass", "$$uuid"])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.text() | st.integers(-(2**53) + 1, 2**53 - 1),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TAG | st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401
+    """Return a form in which equal means equal as a request; written apart from the code under test."""
+    match value:
+        case Enum():
+            return ("enum", type(value).__qualname__, plain(value.value))
+        case bool() | None:
+            return ("constant", value)
+        case str():
+            return ("text", unicodedata.normalize("NFC", value))
+        case int() | float():
+            return ("number", int(value) if value == int(value) else value)
+        case list() | tuple():
+            return ("list", *map(plain, value))
+        case dict():
+            names = {unicodedata.normalize("NFC", name): plain(item) for name, item in value.items()}
+            return ("fields", frozenset(names.items()))
+        case time():
+            return ("time", value.replace(fold=0))
+        case _:
+            return (type(value).__name__, value)
+
+
+@searching
+@given(VALUES, VALUES)
+def test_requests_have_one_digest_exactly_when_they_are_equal(one: object, other: object) -> None:
+    """The digest is the identity: no two requests share it, and no request has two."""
+    try:
+        digests = key(one).digest, key(other).digest
+    except InvalidRequest:
+        return  # no canonical form; which those are is told below
+
+    assert (digests[0] == digests[1]) == (plain(one) == plain(other))
+
+
+def rewritten(value: Any) -> Any:  # noqa: ANN401
+    """Return an equal request that is written otherwise."""
+    match value:
+        case Enum() | bool():
+            return value
+        case int() if abs(value) < 2**53:
+            return float(value)
+        case float() if value.is_integer():
+            return int(value)
+        case str():
+            return unicodedata.normalize("NFD", value)
+        case bytes():
+            return bytearray(value)
+        case list():
+            return tuple(map(rewritten, value))
+        case dict():
+            return {rewritten(name): rewritten(item) for name, item in reversed(value.items())}
+        case _:
+            return value
+
+
+@searching
+@given(VALUES)
+def test_a_request_written_otherwise_is_the_same_request(value: object) -> None:
+    """C29: order, Unicode form, list or tuple, 1 or 1.0 change nothing."""
+    try:
+        digest = key(value).digest
+    except InvalidRequest:
+        return
+
+    assert key(rewritten(value)).digest == digest
+
+
+@searching
+@given(VALUES)
+def test_a_canonical_text_is_json_and_stays_the_same(value: object) -> None:
+    """It explains the key to a person, and is what was hashed."""
+    try:
+        found = key(value)
+    except InvalidRequest:
+        return
+
+    assert json.loads(found.canonical)["scope"] == "interview:7"
+    assert key(value).canonical == found.canonical
+    assert len(found.digest) == 32
+
+
+@searching
+@given(JSON)
+def test_no_json_can_imitate_a_typed_value(document: object) -> None:
+    """A request that came as JSON from outside never has the key of a UUID, a date or an enum."""
+    typed = [UUID(int=1), date(2026, 5, 1), Decimal(1), b"x", Level.JUNIOR, Point(1), 2**60]
+
+    try:
+        digest = key(document).digest
+    except InvalidRequest:
+        return
+
+    assert digest not in {key(value).digest for value in typed}
+
+
+def test_a_tag_written_by_hand_is_not_the_tagged_value() -> None:
+    """A mapping's own key that begins with `$` is escaped, at any depth and number of signs."""
+    uuid = UUID(int=1)
+    imitations = [{"$uuid": str(uuid)}, {"$$uuid": str(uuid)}, {"$$$uuid": str(uuid)}, [{"$uuid": str(uuid)}]]
+
+    digests = {key(value).digest for value in [uuid, [uuid], *imitations]}
+
+    assert len(digests) == 6
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (1, 1.0),
+        (0.0, -0.0),
+        (2**60, float(2**60)),
+        ("é", "e\u0301"),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+        ({"a": 1}, MappingProxyType({"a": 1})),
+        ({"a": 1}, OrderedDict(a=1)),
+        ({"é": 1}, {"e\u0301": 1}),
+        ([1, 2], (1, 2)),
+        ([1, 2], Pair(1, 2)),
+        (Decimal("1.50"), Decimal("1.5")),
+        (Decimal("0.0"), Decimal("-0")),
+        (Decimal(100), Decimal("1E+2")),
+        (b"x", bytearray(b"x")),
+        (b"x", memoryview(b"x")),
+        (
+            datetime(2026, 5, 1, 12, tzinfo=UTC),
+            datetime(2026, 5, 1, 20, tzinfo=timezone(timedelta(hours=8))),
+        ),
+        (Point(1), Point(1, 0)),
+        (Question(text="a"), Question(text="a", points=[])),
+    ],
+)
+def test_these_are_one_request(one: object, other: object) -> None:
+    """C29: what Python, or a person, calls equal is one flight."""
+    assert key(one).digest == key(other).digest
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (True, 1),
+        (False, 0),
+        (None, "None"),
+        (None, False),
+        ("1", 1),
+        ("", None),
+        ([], {}),
+        ([], None),
+        ([[1], 2], [[1, 2]]),
+        (1, Number.ONE),
+        ("junior", Text.JUNIOR),
+        (Text.JUNIOR, Level.JUNIOR),
+        (Level.JUNIOR, Level.SENIOR),
+        (1, Decimal(1)),
+        (Decimal("1.5"), 1.5),
+        (Decimal("0.1"), Decimal("0.10000000000000000000000000000000001")),
+        (2**53, 2**53 + 1),
+        (2**64, 2**64 + 1),
+        (10**400, 10**400 + 1),
+        (-(2**53), 2**53),
+        ("x", b"x"),
+        (UUID(int=1), str(UUID(int=1))),
+        (date(2026, 5, 1), "2026-05-01"),
+        (date(2026, 5, 1), datetime(2026, 5, 1, tzinfo=UTC)),
+        (time(1), "01:00:00"),
+        (time(1), time(1, 0, 0, 1)),
+        (Point(1), Place(1)),
+        (Point(1), {"x": 1, "y": 0}),
+        (Question(text="a"), {"text": "a", "points": []}),
+        (Question(text="a"), Question.model_validate({"text": "a", "extra": 1})),
+        ({"a": None}, {}),
+    ],
+)
+def test_these_are_two_requests(one: object, other: object) -> None:
+    """C29, C30: types and missing fields count."""
+    assert key(one).digest != key(other).digest
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"namespace": "other"},
+        {"stage": "report"},
+        {"scope": "interview:8"},
+        {"scope": GLOBAL},
+        {"versions": ("2", "p")},
+        {"versions": ("1", "q")},
+        {"versions": ("1p", "")},
+    ],
+)
+def test_namespace_stage_scope_and_versions_keep_keys_apart(change: dict[str, Any]) -> None:
+    """P9, C31, C32: whose answer it is, and of which prompt."""
+    assert key("x", **change).digest != key("x").digest
+
+
+def test_a_key_is_stable_across_releases() -> None:
+    """C30: a changed digest would drop every stored answer of every installation."""
+    everything = {
+        "int": 1,
+        "big": 2**60,
+        "float": 1.5,
+        "text": "é",
+        "none": None,
+        "bool": True,
+        "list": [1, (2, 3)],
+        "uuid": UUID(int=1),
+        "date": date(2026, 5, 1),
+        "time": time(12, 30),
+        "datetime": datetime(2026, 5, 1, 12, tzinfo=UTC),
+        "decimal": Decimal("1.50"),
+        "bytes": b"x",
+        "enum": Level.JUNIOR,
+        "dataclass": Point(1),
+        "model": Question(text="a"),
+        "row": Group(pk=7),
+        "$odd": {"$uuid": "x"},
+    }
+
+    digest = key(everything).digest.hex()
+
+    assert digest == STABLE
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        (math.nan, "argument value is no finite number; pass one, or None"),
+        (math.inf, "argument value is no finite number; pass one, or None"),
+        (Decimal("NaN"), "argument value is no finite number; pass one, or None"),
+        (Decimal("sNaN"), "argument value is no finite number; pass one, or None"),
+        (datetime(2026, 5, 1), "argument value is a datetime without a time zone; pass an aware one"),  # noqa: DTZ001
+        (time(1, tzinfo=UTC), "argument value is a time with a time zone; pass an aware datetime"),
+        ({1, 2}, "argument value is a set, which has no canonical form; pass a sorted list"),
+        (frozenset({1}), "pass a sorted list"),
+        (1j, "pass two numbers"),
+        (len, "argument value is a builtin_function_or_method, which has no canonical form"),
+        (lambda: 1, "pass a name that tells which function is meant"),
+        (object(), "argument value is a object, which has no canonical form; pass its id"),
+        (Level, "which has no canonical form"),
+        (Point, "which has no canonical form"),
+        (timedelta(1), "argument value is a timedelta, which has no canonical form"),
+        ({1: 2}, "argument value has the key 1; pass a mapping with string keys"),
+        ({"é": 1, "e\u0301": 2}, "twice in different Unicode forms"),
+        ([{"a": [math.nan]}], r"argument value\[0\]\['a'\]\[0\] is no finite number"),
+        (Group(name="new"), "argument value is an unsaved Group; save it first"),
+        ("\ud800", "no valid Unicode"),
+        ({"\ud800": 1}, "no valid Unicode"),
+    ],
+)
+def test_what_has_no_canonical_form_is_refused_by_name(value: object, sentence: str) -> None:
+    """The sentence names the argument and says what to pass instead."""
+    with pytest.raises(InvalidRequest, match=sentence):
+        key(value)
+
+
+def test_a_value_that_holds_itself_is_refused() -> None:
+    """Deep nesting is bounded long before Python's own limit."""
+    endless: list[object] = []
+    endless.append(endless)
+
+    with pytest.raises(InvalidRequest, match=f"nested deeper than {MAX_DEPTH}"):
+        key(endless)
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        datetime.max.replace(tzinfo=timezone(timedelta(hours=-1))),
+        datetime.min.replace(tzinfo=timezone(timedelta(hours=1))),
+    ],
+)
+def test_a_moment_that_utc_can_not_say_is_refused_or_told_apart(moment: datetime) -> None:
+    """No OverflowError reaches a caller."""
+    try:
+        digest = key(moment).digest
+    except InvalidRequest:
+        return
+
+    assert digest != key(moment.replace(tzinfo=UTC)).digest
+
+
+@pytest.mark.parametrize("scope", ["", " ", "\t", None, 7, b"a", "(global)", "a\x00b", "x" * (SCOPE_LENGTH + 1)])
+def test_a_scope_that_could_mix_tenants_is_refused(scope: object) -> None:
+    """P9: leaving it out is an error, not a default."""
+    with pytest.raises(InvalidRequest, match="scope"):
+        key("x", scope=scope)
+
+
+def test_a_scope_has_to_fit_the_row_in_its_stored_form() -> None:
+    """Some characters become two in NFC."""
+    with pytest.raises(InvalidRequest, match="scope"):
+        key("x", scope="\u0958" * SCOPE_LENGTH)
+
+
+def test_two_spellings_of_a_scope_are_one() -> None:
+    """As typed on two keyboards."""
+    assert key("x", scope="é").digest == key("x", scope="e\u0301").digest
+
+
+@pytest.mark.parametrize("stage", ["", "a b", "-a", "a/b", "a\n", "é", "x" * 101, None, 7])
+def test_a_stage_that_no_label_can_carry_is_refused(stage: Any) -> None:  # noqa: ANN401
+    """Stages are metric labels and parts of Redis keys."""
+    with pytest.raises(InvalidRequest, match="is no stage name"):
+        check_stage(stage)
+
+
+def test_a_key_says_nothing_of_its_request_in_logs() -> None:
+    """Arguments may be answers of people: only `canonical` has them."""
+    found = key("a secret answer", scope="tenant:secret")
+
+    assert "secret answer" in found.canonical
+    assert "secret answer" not in f"{found} {found!r}"
+    assert str(found) == f"score:{found.digest.hex()[:16]}"
+
+
+def test_a_path_names_the_place_in_the_request() -> None:
+    """Errors deep inside are found."""
+    with pytest.raises(InvalidRequest, match=r"argument answer\['texts'\]\[1\]"):
+        canonical({"texts": ["a", object()]}, "answer")
