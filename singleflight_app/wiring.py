@@ -6,6 +6,7 @@ A changed setting and a fork make a new one. The child of a fork leaves its pare
 import atexit
 import os
 import threading
+import time
 
 from django.core.signals import setting_changed
 
@@ -27,6 +28,7 @@ from singleflight_app.telemetry.signals import announce, coordination_failed
 
 NEEDS_POSTGRESQL = 'this needs PostgreSQL; set SINGLEFLIGHT["MODE"] to "hybrid" or "distributed"'
 RUN_FLIGHT = "singleflight.run_flight"  #: name of the Celery task
+BROKER_PAUSE = 10.0  #: seconds without messages after a failure: a broker that is away costs one caller, not each
 _TICKET_LEEWAY = 60.0  #: seconds that an empty cache entry outlives the longest call
 
 
@@ -86,6 +88,7 @@ def _redis(settings: Settings) -> tuple[ReplayCache, Notifier]:
     return cache, RedisStreamNotifier(client, namespace=settings.namespace, length=settings.stream_length)
 
 
+_quiet_until = float("-inf")
 _lock = threading.Lock()
 _runtime: Runtime | None = None
 _left_behind: list[Runtime] = []  #: parents' runtimes, kept so that nothing of theirs is finalized in a child
@@ -102,17 +105,22 @@ def runtime() -> Runtime:
         return _runtime
 
 
-def send(flight_id: int) -> None:
-    """Send the message of a background flight; a broker that is away costs time, since the sweep sends again."""
+def send(flight_id: int) -> bool:
+    """Send the message of a background flight; False: the broker is away, and the sweep sends it again."""
+    global _quiet_until  # noqa: PLW0603
     try:
         from celery import current_app  # noqa: PLC0415  (an extra)
-        from kombu.exceptions import OperationalError  # noqa: PLC0415
     except ImportError as exc:
         raise InvalidRequest("background flights need Celery; install the extra `celery`") from exc
+    if time.monotonic() < _quiet_until:
+        return False
     try:
         current_app.send_task(RUN_FLIGHT, args=[flight_id], ignore_result=True, retry=False)
-    except (OperationalError, OSError) as exc:
+    except Exception as exc:  # noqa: BLE001  (each transport has its own errors, and the message is only a nudge)
+        _quiet_until = time.monotonic() + BROKER_PAUSE
         announce(coordination_failed, component="broker", error=type(exc).__name__)
+        return False
+    return True
 
 
 def close() -> None:

@@ -67,7 +67,15 @@ class Overloaded(SingleFlightError):
 
 
 class CoordinationUnavailable(SingleFlightError):
-    """PostgreSQL (or Redis, where its word is needed) is out of reach; no call was begun."""
+    """PostgreSQL (or Redis, where its word is needed) gave no answer; no call was begun.
+
+    `is_outage` is False where the server is there: it is busy, or its tables are missing. Then hybrid mode makes
+    no call of its own either.
+    """
+
+    def __init__(self, problem: str, *, is_outage: bool = True) -> None:
+        super().__init__(problem)
+        self.is_outage = is_outage
 
 
 class ResultTooLarge(SingleFlightError):

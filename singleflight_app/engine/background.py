@@ -20,7 +20,7 @@ def submit(
     arguments: Mapping[str, str],
     *,
     owner: str,
-    send: Callable[[int], None],
+    send: Callable[[int], object],
 ) -> FlightSnapshot:
     """Commit a pending flight and send its message, or join or replay the flight that there is."""
     asking = Asking(policy=call.policy, owner=owner, may_take_over=queue.may_take_over(call.policy.lease))

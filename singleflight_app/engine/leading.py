@@ -125,10 +125,10 @@ class Leading:
         """Claim; None: the database is out of reach and hybrid mode may call without it."""
         try:
             return self._claiming.claim(call)
-        except CoordinationUnavailable:
+        except CoordinationUnavailable as exc:
             if has_followed:
                 return Follow(None)  # an owner may be running it: a call now could be the second one
-            if self._may_degrade and call.pending is None:
+            if self._may_degrade and exc.is_outage and call.pending is None:
                 return None
             raise
 

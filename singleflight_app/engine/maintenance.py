@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import takewhile
 from typing import Protocol
 
 from singleflight_app.domain.exceptions import seconds
@@ -81,7 +82,7 @@ class Swept:
 def sweep(
     queue: FlightQueue,
     policy_of: Callable[[str], StagePolicy],
-    send: Callable[[int], None],
+    send: Callable[[int], bool],
     *,
     limit: int = 1000,
 ) -> Swept:
@@ -91,12 +92,12 @@ def sweep(
     """
     counts = Counter(_swept_one(queue, expired, policy_of(expired.stage), send) for expired in queue.expired(limit))
     unsent = queue.unsent(spacing=RESEND_AFTER, limit=limit)
-    for flight_id in unsent:
-        send(flight_id)
-    return Swept(counts["requeued"], counts["lost"], len(unsent), counts["failed"])
+    # A broker that is away takes none of them now; the rows come again.
+    resent = sum(1 for _ in takewhile(send, unsent))
+    return Swept(counts["requeued"], counts["lost"], resent, counts["failed"])
 
 
-def _swept_one(queue: FlightQueue, expired: ExpiredFlight, policy: StagePolicy, send: Callable[[int], None]) -> str:
+def _swept_one(queue: FlightQueue, expired: ExpiredFlight, policy: StagePolicy, send: Callable[[int], bool]) -> str:
     try:
         return _sweep_one(queue, expired, policy, send)
     except Exception:
@@ -104,7 +105,7 @@ def _swept_one(queue: FlightQueue, expired: ExpiredFlight, policy: StagePolicy, 
         return "failed"
 
 
-def _sweep_one(queue: FlightQueue, expired: ExpiredFlight, policy: StagePolicy, send: Callable[[int], None]) -> str:
+def _sweep_one(queue: FlightQueue, expired: ExpiredFlight, policy: StagePolicy, send: Callable[[int], bool]) -> str:
     lease = policy.lease
     if expired.expired_for < lease or expired.server_age < lease or not queue.may_take_over(lease):
         return "waiting"  # a waiter goes first, and a healthy owner's beat may come through after an outage

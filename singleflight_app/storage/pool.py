@@ -23,8 +23,12 @@ BORROW_TIMEOUT = 2.0
 PROBE_INTERVAL = 0.5
 Rows = list[tuple[Any, ...]]
 RV = TypeVar("RV")
-_UNREACHABLE = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
+_TIMEOUTS = 2  #: statements in a row that may time out before the server counts as out of reach
 _CONFLICTS = (errors.SerializationFailure, errors.DeadlockDetected)
+
+
+class StatementTimeout(psycopg.OperationalError):
+    """A statement outlasted its deadline; it may have been committed all the same."""
 
 
 class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
@@ -39,9 +43,10 @@ class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
         """Wait for the server; past the timeout close the connection, whose state is unknown then."""
         try:
             return super().wait(gen, interval, self.statement_timeout if timeout is None else timeout)
-        except psycopg.OperationalError:
+        except psycopg.OperationalError as exc:
             if not self.closed and self.info.transaction_status == psycopg.pq.TransactionStatus.ACTIVE:
                 self.close()
+                raise StatementTimeout(f"a statement took longer than {self.statement_timeout:g} s") from exc
             raise
 
 
@@ -54,6 +59,7 @@ class Database:
         self._pool: ConnectionPool[BoundedConnection] | None = None
         self._pool_target: tuple[object, ...] = ()
         self._down = self._probing = False
+        self._busy = self._timeouts = 0
         self._next_probe = 0.0
         self._failed_at = float("-inf")
         self._pid = os.getpid()
@@ -65,21 +71,23 @@ class Database:
     def run(self, statement: bytes, parameters: Mapping[str, Any], *, once: bool = False) -> Rows:
         """Send one statement and return its rows; a dead connection is replaced once, unless `once`.
 
-        Raises CoordinationUnavailable at once while the server is known to be down, except for the one
-        caller per interval that finds out whether it is back.
+        Raises CoordinationUnavailable: at once while the server is known to be down, except for the one caller per
+        interval that finds out whether it is back.
         """
         probe = self._enter()
         try:
             rows = self._try(statement, parameters) if once else self._try_twice(statement, parameters)
-        except _UNREACHABLE as exc:
+        except (StatementTimeout, PoolTimeout) as exc:
+            self._timed_out(exc)
+        except (psycopg.OperationalError, psycopg.InterfaceError) as exc:
             self._failed(exc)
         except errors.UndefinedTable as exc:
             problem = "the tables of singleflight_app are missing; run `manage.py migrate`"
-            raise CoordinationUnavailable(problem) from exc
+            raise CoordinationUnavailable(problem, is_outage=False) from exc
         finally:
             if probe:
                 self._probing = False
-        self._down = False
+        self._down, self._timeouts = False, 0
         return rows
 
     def close(self) -> None:
@@ -105,11 +113,20 @@ class Database:
         reason = str(exc).strip().splitlines()[0] if str(exc).strip() else type(exc).__name__
         raise CoordinationUnavailable(f"PostgreSQL is out of reach: {reason}") from exc
 
+    def _timed_out(self, exc: Exception) -> NoReturn:
+        """Tell a slow row or a busy pool from a server that answers nobody."""
+        self._timeouts += 1
+        if self._timeouts > _TIMEOUTS or not self._busy:
+            self._failed(exc)
+        raise CoordinationUnavailable(f"PostgreSQL did not answer in time: {exc}", is_outage=False) from exc
+
     def _try_twice(self, statement: bytes, parameters: Mapping[str, Any]) -> Rows:
         try:
             return self._try(statement, parameters)
         except _CONFLICTS:
             return self._try(statement, parameters)
+        except (StatementTimeout, PoolTimeout):
+            raise  # nothing says that its connection, or another, is dead
         except (psycopg.OperationalError, psycopg.InterfaceError):
             # After a restart every pooled connection is dead, not just this one.
             self._current_pool().drain()
@@ -118,9 +135,11 @@ class Database:
     def _try(self, statement: bytes, parameters: Mapping[str, Any]) -> Rows:
         pool = self._current_pool()
         connection = pool.getconn()
+        self._busy += 1  # not exact under threads, and need not be: zero or not is what counts
         try:
             return connection.execute(statement, parameters, binary=True).fetchall()
         finally:
+            self._busy -= 1
             pool.putconn(connection)
 
     def _current_pool(self) -> ConnectionPool[BoundedConnection]:

@@ -4,9 +4,10 @@ import json
 import threading
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
+from typing import Any, Self
 
 import pytest
+from pydantic import BaseModel, model_validator
 
 from singleflight_app import (
     ExecutionTimedOut,
@@ -36,6 +37,16 @@ class Unspeakable(Exception):
 
     def __str__(self) -> str:
         raise RuntimeError("no text")
+
+
+class Moody(BaseModel):
+    """A model that can be written and not read."""
+
+    text: str
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        raise KeyError(self.text)
 
 
 def failing(error: BaseException) -> Callable[[], None]:
@@ -229,6 +240,18 @@ def test_a_result_that_cannot_be_stored_reaches_its_own_caller(unique: str, valu
     with pytest.raises(FlightFailed, match="ResultUnreadable") as seen:
         run("calm", {"key": unique}, Counted("not called"), scope="test")
     assert not seen.value.retryable
+
+
+def test_a_result_whose_type_breaks_on_it_reaches_its_own_caller(unique: str) -> None:
+    """P8: a validator with a fault of its own costs the others the answer, not the one who paid."""
+    call = Counted(Moody.model_construct(text="paid"))
+    with pytest.raises(ResultUnreadable) as refused:
+        run("calm", {"key": unique}, call, scope="test", result_type=Moody)
+
+    assert refused.value.value == Moody.model_construct(text="paid")
+    with pytest.raises(FlightFailed, match="ResultUnreadable"):
+        run("calm", {"key": unique}, call, scope="test", result_type=Moody)
+    assert call.count == 1
 
 
 def test_a_result_that_is_too_large_reaches_the_callers_of_its_process_alone(unique: str) -> None:
