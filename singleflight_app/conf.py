@@ -10,7 +10,9 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 
-from singleflight_app.domain.policy import InvalidPolicy, StagePolicy
+from singleflight_app.domain.exceptions import InvalidRequest
+from singleflight_app.domain.keys import check_stage
+from singleflight_app.domain.policy import MOST_SECONDS, InvalidPolicy, StagePolicy
 
 MODES = ("local", "distributed", "hybrid")
 _POLLS_PER_TTL = 2
@@ -76,9 +78,17 @@ def problems(raw: object) -> Iterator[InvalidSetting]:
             "singleflight.E001", "STAGES or DEFAULTS is no dict", "map stage names to dicts of options"
         )
         return
-    for name, options in {"DEFAULTS": {}, **stages}.items():
+    try:
+        _policy(raw, {})
+    except InvalidPolicy as exc:
+        yield InvalidSetting("singleflight.E003", f"DEFAULTS: {exc}", exc.repair)
+        return  # every stage inherits it
+    for name, options in stages.items():
         try:
+            check_stage(name)
             _policy(raw, options)
+        except InvalidRequest as exc:
+            yield InvalidSetting("singleflight.E003", f"STAGES: {exc}", "rename it")
         except InvalidPolicy as exc:
             yield InvalidSetting("singleflight.E003", f"{name}: {exc}", exc.repair)
 
@@ -95,7 +105,7 @@ def _global_problems(raw: Mapping[str, Any]) -> Iterator[InvalidSetting]:
 
 def _refusal(name: str, value: object) -> str | None:
     """Return what to set `name` to instead of `value`, or None when it is fine."""
-    number = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+    number = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= MOST_SECONDS
     if name == "MODE":
         return None if value in MODES else f"use one of {', '.join(MODES)}"
     if name in {"NAMESPACE", "DATABASE"}:

@@ -19,6 +19,7 @@ DURATIONS = (
     "failure_ttl",
     "replay_memory_ttl",
 )
+MOST_SECONDS = 10 * 366 * 86_400.0  #: what clocks and timestamps take without overflowing
 _BEATS_PER_LEASE = 3
 _ROUNDING = 1e-6  #: 3 * 0.2 is not 0.6 to a computer
 
@@ -117,8 +118,9 @@ def _positive_seconds(name: str, value: object) -> float:
             f"{name} is {value!r}", option=name, repair="give a number of seconds or a datetime.timedelta"
         )
     number = seconds(value)
-    if not 0 < number < float("inf"):
-        raise InvalidPolicy(f"{name} is {value!r}", option=name, repair="give a duration above zero")
+    if not 0 < number <= MOST_SECONDS:
+        repair = "give a duration above zero and of ten years at most"
+        raise InvalidPolicy(f"{name} is {value!r}", option=name, repair=repair)
     return number
 
 

@@ -12,13 +12,9 @@ from typing import Any, Generic, TypeVar
 from pydantic import (
     ConfigDict,
     JsonValue,
-    PydanticSchemaGenerationError,
-    PydanticUndefinedAnnotation,
     PydanticUserError,
     TypeAdapter,
-    ValidationError,
 )
-from pydantic_core import PydanticSerializationError
 
 from singleflight_app.domain.exceptions import InvalidRequest, ResultUnreadable
 from singleflight_app.domain.flight import StoredResult
@@ -35,7 +31,10 @@ _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
 
 class JsonCodec(Generic[R]):
-    """Stores the results of one function; `annotation` is its return type, or JsonValue without one."""
+    """Stores the results of one function; `annotation` is its return type, or JsonValue without one.
+
+    Errors name types and no values: a result does not belong into a log.
+    """
 
     def __init__(self, annotation: Any = JsonValue, *, compress_over: int | None = None) -> None:  # noqa: ANN401
         self._annotation, self._compress_over = annotation, compress_over
@@ -45,8 +44,9 @@ class JsonCodec(Generic[R]):
         """Return the stored form; a value that does not fit the annotation is ResultUnreadable."""
         try:
             raw = self._adapter.dump_json(value, warnings="error", by_alias=False)
-        except (PydanticSerializationError, ValueError, TypeError, RecursionError) as exc:
-            problem = f"a {type(value).__qualname__} can't be stored as {self._annotation!r}: {exc}"
+        except Exception as exc:
+            # Serializers and validators of the project's own types run in here and may raise anything.
+            problem = f"a {type(value).__qualname__} can't be stored as {self._annotation!r} ({type(exc).__name__})"
             raise ResultUnreadable(problem) from exc
         checksum = hashlib.sha256(raw).digest()
         if self._compress_over is None or len(raw) <= self._compress_over:
@@ -55,27 +55,28 @@ class JsonCodec(Generic[R]):
 
     def decode(self, stored: StoredResult) -> R:
         """Return a fresh copy; damaged bytes and values of another type are ResultUnreadable."""
+        raw = raw_json(stored)
         try:
-            return self._adapter.validate_json(raw_json(stored), by_alias=False, by_name=True)
-        except ValidationError as exc:
-            problem = f"the stored result does not fit {self._annotation!r} ({exc.error_count()} errors)"
+            return self._adapter.validate_json(raw, by_alias=False, by_name=True)
+        except Exception as exc:
+            problem = f"the stored result does not fit {self._annotation!r} ({type(exc).__name__})"
             raise ResultUnreadable(problem) from exc
 
 
 def adapter_for(annotation: Any, what: str) -> TypeAdapter[Any]:  # noqa: ANN401  (any type that pydantic knows)
     """Return pydantic's adapter; a type that it can't store is InvalidRequest."""
     try:
-        return _configured(annotation)
-    except (PydanticSchemaGenerationError, PydanticUndefinedAnnotation) as exc:
+        adapter = _configured(annotation)
+        adapter.rebuild(raise_errors=True)  # a type with a forward reference is only found out by its first use
+    except (PydanticUserError, NameError) as exc:
         problem = f"{what}, {annotation!r}, can't be stored as JSON"
         raise InvalidRequest(f"{problem}; use a pydantic model, a dataclass, a TypedDict or plain types") from exc
+    return adapter
 
 
 def _configured(annotation: Any) -> TypeAdapter[Any]:  # noqa: ANN401
     try:
         return TypeAdapter(annotation, config=_CONFIG)
-    except (PydanticSchemaGenerationError, PydanticUndefinedAnnotation):
-        raise
     except PydanticUserError:  # a model, dataclass or TypedDict brings its own config
         return TypeAdapter(annotation)
 

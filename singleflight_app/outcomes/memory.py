@@ -51,6 +51,8 @@ class ReplayMemory:
         if settled.result is None or settled.generation is None or until <= self._monotonic():
             return
         size = len(settled.result.payload) + 200  # what the objects around the payload take, about
+        if size > self._max_size:
+            return  # it would push everybody else out, and go next itself
         with self._lock:
             floor, _ = self._floors.get(digest, (0, 0.0))
             held = self._entries.get(digest)
