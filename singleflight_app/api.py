@@ -280,6 +280,8 @@ def _check_function(function: object, stage: str) -> None:
         raise InvalidRequest(f"stage {stage!r}: put @single_flight below @{kind}, on the plain function")
     if inspect.iscoroutinefunction(function):
         raise InvalidRequest(f"stage {stage!r}: an async function can't be folded yet; decorate a plain def")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise InvalidRequest(f"stage {stage!r}: a generator is read once and can't be shared; return what it collects")
     if not inspect.isfunction(function):
         raise InvalidRequest(f"stage {stage!r}: decorate a function, not a {type(function).__qualname__}")
 

@@ -67,7 +67,7 @@ class Runtime:
 
     def hint(self, moved: Forgotten) -> None:
         """Tell the followers of a flight that was moved by hand."""
-        self.notifier.publish(moved.stage, Hint(moved.digest, moved.generation))
+        self.notifier.publish([(moved.stage, Hint(moved.digest, moved.generation))])
 
     def close(self) -> None:
         """Release every lease, end the threads, close the pool."""

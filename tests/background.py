@@ -21,7 +21,7 @@ from django.db import connection
 from pydantic import BaseModel, Field
 
 from config.celery import app
-from singleflight_app import GLOBAL, current_flight, single_flight
+from singleflight_app import GLOBAL, current_flight, single_flight, wiring
 from tests.waiting import until
 
 
@@ -142,6 +142,7 @@ def broker_away() -> Iterator[None]:
     finally:
         app.set_current()
         away.close()
+        wiring._quiet_until = 0.0  # the pause after a failure, which no test waits for
 
 
 def begun(folder: Path, name: str) -> list[dict[str, int]]:

@@ -13,8 +13,6 @@ from pydantic import JsonValue
 from singleflight_app.conf import get_settings
 from singleflight_app.domain.flight import Outcome
 from singleflight_app.domain.keys import FlightKey, Global, flight_key
-from singleflight_app.domain.policy import StagePolicy
-from singleflight_app.domain.records import Forgotten
 from singleflight_app.engine.call import Call
 from singleflight_app.engine.local import LocalFlight
 from singleflight_app.outcomes.codec import for_policy
@@ -52,15 +50,19 @@ class Node:
         result_type: Any = JsonValue,  # noqa: ANN401  (any annotation that pydantic knows)
         wait_timeout: float | None = None,
     ) -> Outcome[R]:
-        """Ask as `singleflight_app.run` does, on this node."""
-        policy: StagePolicy = self.runtime.settings.policy(stage)
+        """Ask as `singleflight_app.run` does, on this node, and let Redis hear of it before anybody else asks."""
+        policy = self.runtime.settings.policy(stage)
         budget = policy.wait if wait_timeout is None else wait_timeout
         key = self.key(stage, request, scope=scope)
-        return self.runtime.coordinator.run(Call(key, policy, function, for_policy(result_type, policy), budget))
+        coordinator = self.runtime.coordinator
+        try:
+            return coordinator.run(Call(key, policy, function, for_policy(result_type, policy), budget))
+        finally:
+            coordinator.drain(20)
 
     def forget(self, key: FlightKey) -> bool:
         """Drop a key's outcome as `forget` does, on this node."""
-        forgotten: Forgotten | None = self.runtime.store.forget(digest=key.digest)
+        forgotten = self.runtime.store.forget(digest=key.digest)
         if forgotten is None:
             return False
         self.runtime.coordinator.forgotten(forgotten)

@@ -125,6 +125,16 @@ class Looked(NamedTuple):
     ticket: Ticket | None = None
 
 
+class Kept(NamedTuple):
+    """A success offered to the replay cache: `remaining` seconds of TTL, read or settled at monotonic `as_of`."""
+
+    digest: bytes
+    settled: Settled
+    ticket: Ticket | None
+    remaining: float
+    as_of: float
+
+
 class Hint(NamedTuple):
     """A stream message: look at the database."""
 

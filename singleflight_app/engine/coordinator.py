@@ -24,6 +24,7 @@ from singleflight_app.engine.leading import Asked, Leading, copy_of
 from singleflight_app.engine.local import LocalFlight, LocalFlights, Shared, Turn
 from singleflight_app.engine.owning import Owning
 from singleflight_app.engine.ports import FlightStore, Memory, Notifier, ReplayCache
+from singleflight_app.engine.spreading import Spreading
 from singleflight_app.telemetry.signals import announce, caller_refused, flight_forgotten, request_answered
 
 R = TypeVar("R")
@@ -48,7 +49,8 @@ class Coordinator:
         self._cache, self._memory, self._monotonic = cache, memory, monotonic
         self._local = LocalFlights()
         self._following = Following(store, notifier, poll_interval=poll_interval, monotonic=monotonic)
-        self._owning = Owning(store, cache, memory, notifier, owner=owner, limits=late_limits, monotonic=monotonic)
+        self._spreading = Spreading(cache, notifier)
+        self._owning = Owning(store, memory, self._spreading, owner=owner, limits=late_limits, monotonic=monotonic)
         claiming = Claiming(store, cache, owner=owner, running=self.running, monotonic=monotonic)
         self._leading = Leading(
             store,
@@ -57,6 +59,7 @@ class Coordinator:
             self._following,
             claiming=claiming,
             owning=self._owning,
+            spreading=self._spreading,
             may_degrade=may_degrade,
             monotonic=monotonic,
         )
@@ -87,6 +90,10 @@ class Coordinator:
             facts = {"flight_id": forgotten.flight_id, "generation": forgotten.generation}
             announce(flight_forgotten, stage=forgotten.stage, **facts)
 
+    def drain(self, timeout: float) -> None:
+        """Return once hints and cache entries of what has ended are sent, or after `timeout` seconds."""
+        self._spreading.drain(timeout)
+
     def running(self) -> set[int]:
         """Return the generations that this process runs or has yet to settle."""
         return self._owning.heartbeat.generations()
@@ -96,6 +103,7 @@ class Coordinator:
         self._owning.release_all()
         self._owning.heartbeat.close()
         self._following.close()
+        self._spreading.close()
 
     @contextmanager
     def _joined(self, call: Call[Any]) -> Iterator[LocalFlight]:

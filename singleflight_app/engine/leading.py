@@ -17,7 +17,7 @@ from singleflight_app.domain.exceptions import (
 )
 from singleflight_app.domain.flight import Settled
 from singleflight_app.domain.policy import StagePolicy
-from singleflight_app.domain.records import FlightSnapshot, Looked
+from singleflight_app.domain.records import FlightSnapshot, Kept, Looked
 from singleflight_app.domain.states import Layer, Role, Status
 from singleflight_app.engine.call import Call, Ended, Follow, Found, Granted
 from singleflight_app.engine.claiming import Claiming, Step
@@ -26,6 +26,7 @@ from singleflight_app.engine.handles import FlightHandle
 from singleflight_app.engine.local import LocalFlight
 from singleflight_app.engine.owning import Owning
 from singleflight_app.engine.ports import FlightStore, Memory, ReplayCache
+from singleflight_app.engine.spreading import Spreading
 from singleflight_app.telemetry.signals import announce, result_dropped, wait_timed_out
 
 R = TypeVar("R")
@@ -65,11 +66,13 @@ class Leading:
         *,
         claiming: Claiming,
         owning: Owning,
+        spreading: Spreading,
         may_degrade: bool,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store, self._cache, self._memory = store, cache, memory
         self._following, self._claiming, self._owning = following, claiming, owning
+        self._spreading = spreading
         self._may_degrade, self._monotonic = may_degrade, monotonic
 
     def lead(self, asked: Asked[R]) -> Ended[R]:
@@ -183,9 +186,8 @@ class Leading:
             return
         self._remember(call, found.settled, found.read_at, found.remaining)
         if call.policy.replay_cache:
-            self._cache.keep(
-                call.key.digest, found.settled, looked.ticket, remaining=found.remaining, as_of=found.read_at
-            )
+            kept = Kept(call.key.digest, found.settled, looked.ticket, found.remaining, found.read_at)
+            self._spreading.keep(kept)
 
     def _remember(self, call: Call[R], settled: Settled, read_at: float, remaining: float) -> None:
         if call.policy.replay_memory:

@@ -13,14 +13,15 @@ from typing import Generic, TypeVar
 
 from singleflight_app.domain.exceptions import CoordinationUnavailable, ResultUnreadable, seconds
 from singleflight_app.domain.flight import NO_USAGE, Failure, Settled, StoredResult, Usage
-from singleflight_app.domain.records import FlightSnapshot, Hint, Ticket
+from singleflight_app.domain.records import FlightSnapshot, Hint, Kept, Ticket
 from singleflight_app.domain.states import Layer, Role, Status
 from singleflight_app.engine.call import Call, Ended, Granted
 from singleflight_app.engine.context import FlightContext, running
 from singleflight_app.engine.failures import failure_of, timed_out, too_large
 from singleflight_app.engine.heartbeat import Heartbeat, Lease
 from singleflight_app.engine.local import LocalFlight, Shared
-from singleflight_app.engine.ports import FlightStore, Memory, Notifier, ReplayCache
+from singleflight_app.engine.ports import FlightStore, Memory
+from singleflight_app.engine.spreading import Spreading
 from singleflight_app.telemetry.signals import (
     announce,
     coordination_failed,
@@ -68,15 +69,14 @@ class Owning:
     def __init__(
         self,
         store: FlightStore,
-        cache: ReplayCache,
         memory: Memory,
-        notifier: Notifier,
+        spreading: Spreading,
         *,
         owner: str,
         limits: tuple[int, int],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._store, self._cache, self._memory, self._notifier = store, cache, memory, notifier
+        self._store, self._memory, self._spreading = store, memory, spreading
         self._owner, self._monotonic = owner, monotonic
         self.heartbeat = Heartbeat(
             store, owner=owner, settle_late=self._settle_late, limits=limits, monotonic=monotonic
@@ -121,7 +121,7 @@ class Owning:
         if verdict.is_stored:
             self.heartbeat.release(lease)
             self._announce_settled(lease, end.written, sent_at - began)
-            self._spread(call, end.written, None if verdict.is_forgotten else ticket, verdict, sent_at)
+            self._spread(call, end.written, ticket, verdict, sent_at)
         shared = replace(end.shared, superseded=True) if verdict.is_detached else end.shared
         return Ended(shared, Role.OWNER, Layer.CALL, end.error, end.copy, verdict.is_forgotten)
 
@@ -269,22 +269,19 @@ class Owning:
     def _spread(
         self, call: Call[R], settled: Settled, ticket: Ticket | None, verdict: _Verdict, sent_at: float
     ) -> None:
-        """Hand a stored end on: replay memory, replay cache, hint. Whatever breaks here, the end is stored."""
+        """Hand a stored end on: replay memory now, hint and replay cache in their own thread."""
         digest, policy = call.key.digest, call.policy
         ttl = seconds(policy.result_ttl)
-        try:
-            if policy.replay_memory and not verdict.is_forgotten:
-                until = sent_at + min(seconds(policy.replay_memory_ttl), ttl)
-                self._memory.keep(digest, settled, until=until)
-            if policy.replay_cache:
-                self._cache.keep(digest, settled, ticket, remaining=ttl, as_of=sent_at)
-            self._notifier.publish(call.key.stage, Hint(digest, settled.generation or 0))
-        except Exception as exc:
-            logger.exception("handing on the end of %s failed", call.key)
-            announce(coordination_failed, component="notify", error=type(exc).__name__)
+        self._spreading.hint(call.key.stage, Hint(digest, settled.generation or 0))
+        if settled.result is None or verdict.is_forgotten:
+            return
+        if policy.replay_memory:
+            self._memory.keep(digest, settled, until=sent_at + min(seconds(policy.replay_memory_ttl), ttl))
+        if policy.replay_cache:
+            self._spreading.keep(Kept(digest, settled, ticket, ttl, sent_at))
 
     def _hint(self, lease: Lease) -> None:
-        self._notifier.publish(lease.key.stage, Hint(lease.key.digest, lease.generation))
+        self._spreading.hint(lease.key.stage, Hint(lease.key.digest, lease.generation))
 
     def _announce_settled(self, lease: Lease, settled: Settled, seconds_run: float | None) -> None:
         announce(

@@ -16,10 +16,10 @@ from singleflight_app.domain.records import (
     FlightSnapshot,
     Forgotten,
     Hint,
+    Kept,
     LeaseState,
     Looked,
     StoredArguments,
-    Ticket,
 )
 from singleflight_app.domain.states import Claim
 
@@ -120,8 +120,8 @@ class ReplayCache(Protocol):
     def look(self, digest: bytes) -> Looked:
         """Return the outcome of the key, or the ticket for writing one."""
 
-    def keep(self, digest: bytes, settled: Settled, ticket: Ticket | None, *, remaining: float, as_of: float) -> None:
-        """Offer an outcome with `remaining` seconds of TTL, read or settled at monotonic `as_of`."""
+    def keep(self, offered: Sequence[Kept]) -> None:
+        """Offer outcomes; those without a ticket, and failures, are passed over."""
 
     def raise_floor(self, digest: bytes, generation: int) -> None:
         """Refuse generations up to this one; raise CoordinationUnavailable if that can't be confirmed."""
@@ -146,8 +146,8 @@ class Notifier(Protocol):
     #: Whether hints can arrive at all; without, followers rely on the poll.
     is_listening: bool
 
-    def publish(self, stage: str, hint: Hint) -> None:
-        """Send a hint to every process that listens to the stage."""
+    def publish(self, hints: Sequence[tuple[str, Hint]]) -> None:
+        """Send hints to every process that listens to their stages."""
 
     def open(self, stage: str) -> bool:
         """Begin to remember the stage's position; True when it was not known before."""

@@ -1,6 +1,6 @@
 """Stands in where no Redis is configured: followers rely on the poll."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from singleflight_app.domain.records import Hint
 
@@ -10,7 +10,7 @@ class NullNotifier:
 
     is_listening = False
 
-    def publish(self, stage: str, hint: Hint) -> None:
+    def publish(self, hints: Sequence[tuple[str, Hint]]) -> None:
         """Send nothing."""
 
     def open(self, stage: str) -> bool:

@@ -5,7 +5,7 @@ between a claim and the first read is still in the stream.
 """
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from redis.exceptions import RedisError
@@ -35,13 +35,16 @@ class RedisStreamNotifier:
         self._positions: dict[str, bytes] = {}
         self._paused_until = float("-inf")
 
-    def publish(self, stage: str, hint: Hint) -> None:
-        """Send a hint to every process that listens to the stage."""
-        if self._monotonic() < self._paused_until:
+    def publish(self, hints: Sequence[tuple[str, Hint]]) -> None:
+        """Send hints to every process that listens to their stages, in one trip."""
+        if not hints or self._monotonic() < self._paused_until:
             return
-        fields = {"d": hint.digest, "g": hint.generation}
         try:
-            self._client.xadd(self._prefix + stage, fields, maxlen=self._length, approximate=True)
+            with self._client.pipeline(transaction=False) as trip:
+                for stage, hint in hints:
+                    fields = {"d": hint.digest, "g": hint.generation}
+                    trip.xadd(self._prefix + stage, fields, maxlen=self._length, approximate=True)
+                trip.execute()
         except RedisError as exc:
             self._paused_until = self._monotonic() + PAUSE
             announce(coordination_failed, component="notify", error=type(exc).__name__)

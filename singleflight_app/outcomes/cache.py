@@ -9,15 +9,16 @@ milliseconds. Each script touches one key, so that a cluster runs it.
 import json
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
-from redis.exceptions import RedisError
+from redis import Redis
+from redis.exceptions import NoScriptError, RedisError
 
 from singleflight_app.domain.exceptions import CoordinationUnavailable
 from singleflight_app.domain.flight import Settled, StoredResult, Usage
-from singleflight_app.domain.records import Looked, Ticket
+from singleflight_app.domain.records import Kept, Looked, Ticket
 from singleflight_app.domain.states import Status
 from singleflight_app.telemetry.signals import announce, coordination_failed
 
@@ -88,6 +89,7 @@ class RedisReplayCache:
         self._monotonic = monotonic
         self._prefix = f"singleflight:{namespace}:outcome:".encode()
         self._ticket_lifetime = int(ticket_lifetime * 1000)
+        self._client = client
         self._look, self._keep, self._raise_floor = map(client.register_script, (_LOOK, _KEEP, _RAISE_FLOOR))
         self._paused_until = float("-inf")
 
@@ -107,19 +109,39 @@ class RedisReplayCache:
         # Counted from after the reply: Redis can only be further ahead than this.
         return Looked(ticket=Ticket(epoch[0], number / 1000 - self._monotonic()))
 
-    def keep(self, digest: bytes, settled: Settled, ticket: Ticket | None, *, remaining: float, as_of: float) -> None:
-        """Offer a success with `remaining` seconds of TTL, read or settled at monotonic `as_of`."""
-        if ticket is None or settled.result is None or self._monotonic() < self._paused_until:
+    def keep(self, offered: Sequence[Kept]) -> None:
+        """Offer outcomes, in one trip; those without a ticket, and failures, are passed over."""
+        offers = [offer for kept in offered if (offer := self._offer(kept)) is not None]
+        if not offers or self._monotonic() < self._paused_until:
             return
-        then = as_of + ticket.redis_ahead
-        times = [int((then + remaining) * 1000), int((then + WRITE_WITHIN) * 1000)]
         try:
-            self._keep(
-                keys=[self._prefix + digest],
-                args=[settled.generation, _packed(settled), *times, ticket.epoch],
-            )
+            self._send(offers)
         except RedisError as exc:
             self._failed(exc)
+
+    def _offer(self, kept: Kept) -> tuple[bytes, list[Any]] | None:
+        """Return key and arguments of the script; the times are Redis time, estimated low."""
+        if kept.ticket is None or kept.settled.result is None:
+            return None
+        then = kept.as_of + kept.ticket.redis_ahead
+        times = [int((then + kept.remaining) * 1000), int((then + WRITE_WITHIN) * 1000)]
+        arguments = [kept.settled.generation, _packed(kept.settled), *times, kept.ticket.epoch]
+        return self._prefix + kept.digest, arguments
+
+    def _send(self, offers: list[tuple[bytes, list[Any]]]) -> None:
+        if isinstance(self._client, Redis):  # a cluster's pipeline takes no scripts
+            with self._client.pipeline(transaction=False) as trip:
+                for key, arguments in offers:
+                    trip.evalsha(self._keep.sha, 1, key, *arguments)
+                answers = trip.execute(raise_on_error=False)
+            errors = [answer for answer in answers if isinstance(answer, RedisError)]
+            if not errors:
+                return
+            if not all(isinstance(error, NoScriptError) for error in errors):
+                raise errors[0]
+        # One by one the script is loaded where it is missing; offering an outcome twice changes nothing.
+        for key, arguments in offers:
+            self._keep(keys=[key], args=arguments)
 
     def raise_floor(self, digest: bytes, generation: int) -> None:
         """Refuse generations up to this one from now on; raise CoordinationUnavailable if unconfirmed."""
@@ -145,7 +167,7 @@ class NoReplayCache:
         """Return a miss without a ticket."""
         return Looked()
 
-    def keep(self, digest: bytes, settled: Settled, ticket: Ticket | None, *, remaining: float, as_of: float) -> None:
+    def keep(self, offered: Sequence[Kept]) -> None:
         """Keep nothing."""
 
     def raise_floor(self, digest: bytes, generation: int) -> None:

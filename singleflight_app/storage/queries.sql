@@ -129,10 +129,6 @@ select {flight_columns_of_granted} from queued f
 -- No row: the flight is gone (purged).
 select {flight_columns} from singleflight_flight f where f.id = %(flight_id)s
 
--- name: find_flight
--- No row: the key has no flight.
-select f.id, f.generation, f.status from singleflight_flight f where f.digest = %(digest)s
-
 -- name: poll_flights
 -- A flight that returns no row is gone.
 select f.id, f.generation, f.status, f.owner,

@@ -16,10 +16,10 @@ from singleflight_app import (
     current_flight,
     run,
 )
-from singleflight_app.models import Flight, FlightEvent
 from singleflight_app.wiring import runtime
 from tests.held import Counted, Held, at_once, begin, results
 from tests.nodes import Node, nodes
+from tests.stored import events_of, row_of
 
 pytestmark = pytest.mark.django_db
 
@@ -28,14 +28,13 @@ def test_the_first_caller_makes_the_call(unique: str) -> None:
     """P1: it owns a flight, whose row and audit rows tell the same story."""
     outcome = run("calm", {"key": unique}, Counted("answer"), scope="test")
 
-    flight = Flight.objects.get(pk=outcome.flight_id)
+    flight = row_of(outcome)
     assert (outcome.value, outcome.role, outcome.layer) == ("answer", Role.OWNER, Layer.CALL)
     assert (outcome.superseded, outcome.degraded) == (False, False)
     assert (flight.status, flight.generation, flight.attempts) == ("succeeded", outcome.generation, 1)
     assert (flight.stage, flight.scope, flight.owner) == ("calm", "test", runtime().identity.name)
     assert flight.lease_expires_at is None
-    kinds = FlightEvent.objects.filter(flight_id=flight.pk).order_by("pk").values_list("kind", flat=True)
-    assert list(kinds) == ["granted", "settled"]
+    assert events_of(outcome) == ["granted", "settled"]
 
 
 @pytest.mark.parametrize(
@@ -46,6 +45,7 @@ def test_a_later_caller_gets_the_stored_answer(unique: str, stage: str, layer: L
     """P2: from the nearest layer that the stage's policy allows, with the owner's generation."""
     call = Counted({"points": 7}, {"points": 3})
     first = run(stage, {"key": unique}, call, scope="test")
+    runtime().coordinator.drain(20)
 
     second = run(stage, {"key": unique}, call, scope="test")
 
@@ -167,24 +167,25 @@ def test_an_empty_result_is_a_result(unique: str, stage: str, empty: object) -> 
     assert outcome.role is Role.REPLAY
 
 
-def test_a_caller_whose_wait_ends_is_told_and_finds_the_answer_later(unique: str) -> None:
+@pytest.mark.parametrize("asking", [0, 1])
+def test_a_caller_whose_wait_ends_is_told_and_finds_the_answer_later(unique: str, asking: int) -> None:
     """R7, C6: the flight goes on; its handle, and whoever asks again, gets the answer."""
     call = Held("late")
-    with nodes(2) as (one, other):
-        owner = begin(one.run, "calm", {"key": unique}, call)
+    with nodes(2) as two:
+        owner = begin(two[0].run, "calm", {"key": unique}, call)
         call.wait_until_begun()
-        for node in (one, other):
-            with pytest.raises(StillRunning, match="still running after") as left:
-                node.run("calm", {"key": unique}, call, wait_timeout=0.05)
-            with pytest.raises(StillRunning):
-                left.value.handle.wait(0)
+        with pytest.raises(StillRunning, match="still running after") as left:
+            two[asking].run("calm", {"key": unique}, call, wait_timeout=0.05)
+        handle = left.value.handle
+        with pytest.raises(StillRunning):
+            handle.wait(0)
         call.let_go()
         owned = owner.result(20)
 
-        found = left.value.handle.wait()
-        again = other.run("calm", {"key": unique}, call)
+        found = handle.wait()
+        again = two[asking].run("calm", {"key": unique}, call)
 
-    assert (left.value.handle.flight_id, left.value.handle.generation) == (owned.flight_id, owned.generation)
+    assert (handle.flight_id, handle.generation) == (owned.flight_id, owned.generation)
     assert (found.value, again.value, again.role) == ("late", "late", Role.REPLAY)
     assert call.count == 1
 
@@ -218,7 +219,7 @@ def test_callers_over_the_limit_are_turned_away_at_once(unique: str) -> None:
         callers = at_once(3, node.run, "crowded", {"key": unique}, call)
         node.wait_for_callers(node.key("crowded", {"key": unique}), 3)
 
-        with pytest.raises(Overloaded, match="2 callers .* already wait") as refused:
+        with pytest.raises(Overloaded, match="2 callers of this process already wait") as refused:
             node.run("crowded", {"key": unique}, call)
         call.let_go()
 

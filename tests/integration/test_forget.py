@@ -1,15 +1,15 @@
 """Forgetting: whoever asks from then on gets a new call, on every node and from every layer (R15)."""
 
 import pytest
-
 from pytest_django.fixtures import Settings
 
 from singleflight_app import GLOBAL, CoordinationUnavailable, Role, run, single_flight
 from singleflight_app.api import forget_flight
-from singleflight_app.models import Flight, FlightEvent
+from singleflight_app.models import FlightEvent
 from tests.held import Counted, Held, begin, results
 from tests.nodes import nodes
 from tests.past import end_outcome
+from tests.stored import events_of, row_of
 
 pytestmark = pytest.mark.django_db
 
@@ -147,15 +147,14 @@ def test_a_failure_can_be_forgotten(unique: str) -> None:
 def test_forgetting_leaves_the_row_to_late_followers_and_an_audit_row(unique: str) -> None:
     """R8, R16: expires_at stays, so that purge waits; forgetting twice is told once."""
     outcome = numbered.outcome(unique)
-    before = Flight.objects.get(pk=outcome.flight_id)
+    before = row_of(outcome)
 
     for _ in range(2):
         numbered.forget(unique)
 
-    flight = Flight.objects.get(pk=outcome.flight_id)
+    flight = row_of(outcome)
     assert (flight.forgotten, flight.expires_at) == (True, before.expires_at)
-    kinds = FlightEvent.objects.filter(flight_id=flight.pk).order_by("pk").values_list("kind", flat=True)
-    assert list(kinds) == ["granted", "settled", "forgotten"]
+    assert events_of(outcome) == ["granted", "settled", "forgotten"]
 
 
 def test_an_operator_forgets_by_id_and_is_named(unique: str) -> None:

@@ -1,4 +1,4 @@
-"""Hints over the real Valkey, and the poll behind them: a follower hears of its flight's end, whatever gets lost (R9)."""
+"""Hints over the real Valkey, and the poll behind them: a follower hears of its flight's end (R9)."""
 
 import threading
 from collections.abc import Iterator
@@ -23,17 +23,18 @@ from tests.nodes import Node, nodes
 from tests.past import end_leases
 from tests.waiting import until
 
+Client = Any  #: django-redis hands out a client without types
 NEVER = 3600.0  #: a poll interval that no test lives to see
 
 
 @pytest.fixture(scope="module")
-def redis() -> Any:  # noqa: ANN401  (django-redis hands out an untyped client)
+def redis() -> Client:
     start_servers()
     return connect("default")
 
 
 @pytest.fixture
-def notifier(redis: Any, unique: str) -> RedisStreamNotifier:  # noqa: ANN401
+def notifier(redis: Client, unique: str) -> RedisStreamNotifier:
     return RedisStreamNotifier(redis, namespace=unique, length=100)
 
 
@@ -54,14 +55,14 @@ def stream_of(namespace: str, stage: str = "score") -> str:
     return f"singleflight:{namespace}:hints:{stage}"
 
 
-def test_a_hint_is_heard_by_every_process(notifier: RedisStreamNotifier, redis: Any, unique: str) -> None:  # noqa: ANN401
+def test_a_hint_is_heard_by_every_process(notifier: RedisStreamNotifier, redis: Client, unique: str) -> None:
     """Each listener has a position of its own; a stream is no queue."""
     others = [RedisStreamNotifier(redis, namespace=unique, length=100) for _ in range(2)]
     for other in others:
         assert other.open("score") is True
         assert other.open("score") is False
 
-    notifier.publish("score", Hint(b"\x00\xff" * 16, 7))
+    notifier.publish([("score", Hint(b"\x00\xff" * 16, 7))])
 
     for other in others:
         assert other.read(["score"], 5) == [Hint(b"\x00\xff" * 16, 7)]
@@ -70,9 +71,9 @@ def test_a_hint_is_heard_by_every_process(notifier: RedisStreamNotifier, redis: 
 
 def test_what_was_sent_before_the_first_read_is_heard(notifier: RedisStreamNotifier) -> None:
     """R9: reading starts from where the stage was opened, never blindly from the end."""
-    notifier.publish("score", Hint(b"before", 1))
+    notifier.publish([("score", Hint(b"before", 1))])
     notifier.open("score")
-    notifier.publish("score", Hint(b"after", 2))
+    notifier.publish([("score", Hint(b"after", 2))])
 
     assert notifier.read(["score"], 5) == [Hint(b"after", 2)]
 
@@ -81,26 +82,26 @@ def test_several_stages_are_read_at_once(notifier: RedisStreamNotifier) -> None:
     """One read for all stages that somebody of this process waits for."""
     for stage in ("score", "report", "quiet"):
         notifier.open(stage)
-    notifier.publish("report", Hint(b"r", 1))
-    notifier.publish("score", Hint(b"s", 2))
+    notifier.publish([("report", Hint(b"r", 1))])
+    notifier.publish([("score", Hint(b"s", 2))])
 
     assert set(notifier.read(["score", "report", "quiet"], 5)) == {Hint(b"r", 1), Hint(b"s", 2)}
 
 
-def test_a_stream_keeps_to_its_length(notifier: RedisStreamNotifier, redis: Any, unique: str) -> None:  # noqa: ANN401
+def test_a_stream_keeps_to_its_length(notifier: RedisStreamNotifier, redis: Client, unique: str) -> None:
     """P4: bounded, give or take what Redis trims in one go."""
     for number in range(1000):
-        notifier.publish("score", Hint(b"key", number))
+        notifier.publish([("score", Hint(b"key", number))])
 
     assert redis.xlen(stream_of(unique)) < 300
 
 
-def test_a_trimmed_or_flushed_stream_is_read_on(notifier: RedisStreamNotifier, redis: Any, unique: str) -> None:  # noqa: ANN401
+def test_a_trimmed_or_flushed_stream_is_read_on(notifier: RedisStreamNotifier, redis: Client, unique: str) -> None:
     """C20: hints get lost, later ones are heard."""
     notifier.open("score")
-    notifier.publish("score", Hint(b"lost", 1))
+    notifier.publish([("score", Hint(b"lost", 1))])
     redis.delete(stream_of(unique))
-    notifier.publish("score", Hint(b"heard", 2))
+    notifier.publish([("score", Hint(b"heard", 2))])
 
     assert notifier.read(["score"], 5) == [Hint(b"heard", 2)]
 
@@ -112,17 +113,17 @@ def test_a_redis_that_is_away_is_an_error_to_read_and_none_to_publish(unique: st
     away = RedisStreamNotifier(nowhere, namespace=unique, length=100, monotonic=lambda: now[0])
 
     for _ in range(3):
-        away.publish("score", Hint(b"key", 1))
+        away.publish([("score", Hint(b"key", 1))])
     tried = list(failures)
     now[0] += PAUSE
-    away.publish("score", Hint(b"key", 1))
+    away.publish([("score", Hint(b"key", 1))])
 
     assert (tried, failures) == (["notify"], ["notify", "notify"])
     with pytest.raises(ConnectionError):
         away.open("score")
 
 
-def test_a_follower_is_woken_by_the_hint_alone(redis: Any, unique: str) -> None:  # noqa: ANN401
+def test_a_follower_is_woken_by_the_hint_alone(redis: Client, unique: str) -> None:
     """With a poll that never comes, the hint is what wakes."""
     sender = RedisStreamNotifier(redis, namespace=unique, length=100)
     store = MemoryFlights(entries=10)
@@ -135,7 +136,7 @@ def test_a_follower_is_woken_by_the_hint_alone(redis: Any, unique: str) -> None:
 
     def hint_until_told() -> None:  # the listener may not have opened the stage yet
         while not stop.wait(0.01):
-            sender.publish("score", Hint(node_key.digest, row.generation))
+            sender.publish([("score", Hint(node_key.digest, row.generation))])
 
     with following.watch(node_key) as watch, following.following(watch, row.flight_id, row.generation, None):
         hinting = begin(hint_until_told)

@@ -107,14 +107,14 @@ def test_local_mode_is_bounded(unique: str, settings: Settings) -> None:
     running = begin(run, "calm-row", {"key": unique}, call, scope="test")
     call.wait_until_begun()
     for number in range(50):
-        run("calm-row", {"key": unique, "number": number}, Counted(number), scope="test")
+        run("calm-row", {"key": unique, "number": number}, Counted(f"answer {number}"), scope="test")
     call.let_go()
 
     again = run("calm-row", {"key": unique, "number": 0}, Counted("called again"), scope="test")
 
     assert running.result(20).value == "still there"
     assert again.value == "called again"
-    assert run("calm-row", {"key": unique, "number": 49}, Counted("called again"), scope="test").value == 49
+    assert run("calm-row", {"key": unique, "number": 49}, Counted("called again"), scope="test").value == "answer 49"
 
 
 @pytest.mark.django_db

@@ -16,7 +16,7 @@ from redis.retry import Retry
 from config.servers import start_servers
 from singleflight_app.domain.exceptions import CoordinationUnavailable
 from singleflight_app.domain.flight import Settled, StoredResult, Usage
-from singleflight_app.domain.records import Ticket
+from singleflight_app.domain.records import Kept, Ticket
 from singleflight_app.domain.states import Status
 from singleflight_app.notify.redis_stream import connect
 from singleflight_app.outcomes.cache import FLOOR_SECONDS, PAUSE, WRITE_WITHIN, RedisReplayCache
@@ -24,6 +24,7 @@ from singleflight_app.telemetry.signals import coordination_failed
 from tests.waiting import until
 
 USAGE = Usage("small-1", 100, 20, Decimal("0.000000001"))
+Client = Any  #: django-redis hands out a client without types
 
 
 class Clock:
@@ -37,7 +38,7 @@ class Clock:
 
 
 @pytest.fixture(scope="module")
-def redis() -> Any:  # noqa: ANN401  (django-redis hands out an untyped client)
+def redis() -> Client:
     start_servers()
     return connect("default")
 
@@ -48,7 +49,7 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def cache(redis: Any, unique: str, clock: Clock) -> RedisReplayCache:  # noqa: ANN401
+def cache(redis: Client, unique: str, clock: Clock) -> RedisReplayCache:
     return RedisReplayCache(redis, namespace=unique, ticket_lifetime=600, monotonic=clock)
 
 
@@ -82,7 +83,7 @@ def ticket(cache: RedisReplayCache, digest: bytes) -> Ticket:
 def keep(
     cache: RedisReplayCache, clock: Clock, generation: int, allowed: Ticket | None, *, remaining: float = 60.0
 ) -> None:
-    cache.keep(b"key", settled(generation), allowed, remaining=remaining, as_of=clock.now)
+    cache.keep([Kept(b"key", settled(generation), allowed, remaining, clock.now)])
 
 
 def held(cache: RedisReplayCache) -> int | None:
@@ -105,7 +106,7 @@ def test_what_was_kept_comes_back_whole(cache: RedisReplayCache, clock: Clock) -
 def test_any_bytes_come_back_as_they_were(cache: RedisReplayCache, clock: Clock, payload: bytes) -> None:
     """Compressed and encrypted payloads have line ends and NULs in them."""
     allowed = ticket(cache, b"\n\x00key")
-    cache.keep(b"\n\x00key", settled(5, payload), allowed, remaining=60, as_of=clock.now)
+    cache.keep([Kept(b"\n\x00key", settled(5, payload), allowed, 60, clock.now)])
 
     looked = cache.look(b"\n\x00key")
 
@@ -123,7 +124,7 @@ def test_failures_are_not_kept(cache: RedisReplayCache, clock: Clock) -> None:
     """The replay cache holds successes only."""
     failed = Settled(7, 5, Status.FAILED)
 
-    cache.keep(b"key", failed, ticket(cache, b"key"), remaining=60, as_of=clock.now)
+    cache.keep([Kept(b"key", failed, ticket(cache, b"key"), 60, clock.now)])
 
     assert held(cache) is None
 
@@ -193,8 +194,8 @@ def test_a_floor_never_sinks(cache: RedisReplayCache, clock: Clock) -> None:
 def test_a_floor_outlives_every_ticket_that_could_bring_the_outcome_back(
     cache: RedisReplayCache,
     clock: Clock,
-    redis: Any,
-    unique: str,  # noqa: ANN401
+    redis: Client,
+    unique: str,
 ) -> None:
     """R15: floors outlive the time to write by, also on a key that Redis held nothing of."""
     cache.raise_floor(b"key", 5)
@@ -211,9 +212,9 @@ def test_a_writer_that_comes_after_its_time_writes_nothing(cache: RedisReplayCac
     """R15: paused between its settle and this write, it can't know what was forgotten meanwhile."""
     allowed = ticket(cache, b"key")
 
-    cache.keep(b"key", settled(5), allowed, remaining=60, as_of=clock.now - WRITE_WITHIN)
+    cache.keep([Kept(b"key", settled(5), allowed, 60, clock.now - WRITE_WITHIN - 1)])
     late = held(cache)
-    cache.keep(b"key", settled(5), allowed, remaining=60, as_of=clock.now - WRITE_WITHIN + 2)
+    cache.keep([Kept(b"key", settled(5), allowed, 60, clock.now - WRITE_WITHIN + 2)])
 
     assert (late, held(cache)) == (None, 5)
 
@@ -221,16 +222,16 @@ def test_a_writer_that_comes_after_its_time_writes_nothing(cache: RedisReplayCac
 def test_an_outcome_past_its_ttl_is_neither_written_nor_handed_out(cache: RedisReplayCache, clock: Clock) -> None:
     """R15: the TTL counts from before the row was settled, in Redis time."""
     allowed = ticket(cache, b"key")
-    cache.keep(b"key", settled(5), allowed, remaining=1, as_of=clock.now - 1)
+    cache.keep([Kept(b"key", settled(5), allowed, 1, clock.now - 1)])
     refused = held(cache)
-    cache.keep(b"key", settled(6), allowed, remaining=0.2, as_of=clock.now)
+    cache.keep([Kept(b"key", settled(6), allowed, 0.2, clock.now)])
 
     until(lambda: held(cache) is None, "the entry to expire")
 
     assert refused is None
 
 
-def test_a_flush_voids_every_ticket(cache: RedisReplayCache, clock: Clock, redis: Any, unique: str) -> None:  # noqa: ANN401
+def test_a_flush_voids_every_ticket(cache: RedisReplayCache, clock: Clock, redis: Client, unique: str) -> None:
     """R15, C20: a flush loses floors too, so what was looked up before it may not write after it."""
     before = ticket(cache, b"key")
     cache.raise_floor(b"key", 5)
@@ -258,8 +259,8 @@ def test_tickets_of_callers_that_look_together_are_all_good(cache: RedisReplayCa
 def test_a_ticket_lasts_as_long_as_the_longest_call(
     cache: RedisReplayCache,
     clock: Clock,
-    redis: Any,
-    unique: str,  # noqa: ANN401
+    redis: Client,
+    unique: str,
 ) -> None:
     """A call of ten minutes can still keep its outcome; each look renews the time."""
     name = f"singleflight:{unique}:outcome:".encode() + b"key"
@@ -270,7 +271,7 @@ def test_a_ticket_lasts_as_long_as_the_longest_call(
     assert redis.ttl(name) > 590
 
 
-def test_two_processes_with_different_clocks_agree(redis: Any, unique: str, clock: Clock) -> None:  # noqa: ANN401
+def test_two_processes_with_different_clocks_agree(redis: Client, unique: str, clock: Clock) -> None:
     """C18: each ties its own clock to that of Redis when it looks."""
     behind = Clock()
     behind.now -= 3600
@@ -289,9 +290,9 @@ def test_two_processes_with_different_clocks_agree(redis: Any, unique: str, cloc
 def test_an_entry_that_can_not_be_read_is_a_miss(
     cache: RedisReplayCache,
     clock: Clock,
-    redis: Any,
+    redis: Client,
     unique: str,
-    entry: bytes,  # noqa: ANN401
+    entry: bytes,
 ) -> None:
     """R13: an entry of another release, or of another program, costs a look at the row."""
     keep(cache, clock, 5, ticket(cache, b"key"))
@@ -300,7 +301,7 @@ def test_an_entry_that_can_not_be_read_is_a_miss(
     assert held(cache) is None
 
 
-def test_namespaces_are_apart(redis: Any, unique: str, clock: Clock) -> None:  # noqa: ANN401
+def test_namespaces_are_apart(redis: Client, unique: str, clock: Clock) -> None:
     """Two installations on one Redis don't see each other's outcomes."""
     one = RedisReplayCache(redis, namespace=unique, ticket_lifetime=600, monotonic=clock)
     other = RedisReplayCache(redis, namespace=f"{unique}-other", ticket_lifetime=600, monotonic=clock)

@@ -1,6 +1,8 @@
 """Callers inside transactions: what becomes of theirs is their own, the flight and its outcome stay (P5, P7, C22)."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -12,15 +14,23 @@ from django.urls import path
 from pytest_django.fixtures import Settings
 
 from singleflight_app import Role, current_flight, run
-from singleflight_app.models import Flight
 from singleflight_app.wiring import runtime
 from tests.held import Counted
+from tests.stored import row_of
 
 pytestmark = pytest.mark.django_db
 
 
 class Undone(Exception):
     """What makes the caller's transaction roll back."""
+
+
+@contextmanager
+def rolled_back() -> Iterator[None]:
+    """Be a caller whose transaction comes to grief at its end."""
+    with suppress(Undone), transaction.atomic():
+        yield
+        raise Undone
 
 
 def score_and_fail(_: HttpRequest, key: str) -> HttpResponse:
@@ -35,22 +45,20 @@ urlpatterns = [path("<str:key>/", score_and_fail)]
 def test_a_rolled_back_caller_leaves_the_outcome(unique: str) -> None:
     """P5: in nested blocks, too; whoever asks next replays it."""
     call = Counted("answer", "called again")
-    with pytest.raises(Undone), transaction.atomic(), transaction.atomic():
+    with rolled_back(), transaction.atomic():
         run("calm-row", {"key": unique}, call, scope="test")
-        raise Undone
 
     outcome = run("calm-row", {"key": unique}, call, scope="test")
 
     assert (outcome.value, outcome.role) == ("answer", Role.REPLAY)
-    assert Flight.objects.get(pk=outcome.flight_id).status == "succeeded"
+    assert row_of(outcome).status == "succeeded"
 
 
 def test_a_rolled_back_savepoint_leaves_the_outcome(unique: str) -> None:
     """The inner block goes, the outer one commits, the flight knows of neither."""
     with transaction.atomic():
-        with pytest.raises(Undone), transaction.atomic():
+        with rolled_back():
             generation = run("calm-row", {"key": unique}, Counted("answer"), scope="test").generation
-            raise Undone
         outcome = run("calm-row", {"key": unique}, Counted("called again"), scope="test")
 
     assert (outcome.value, outcome.generation) == ("answer", generation)
@@ -63,10 +71,9 @@ def test_rows_that_the_call_writes_roll_back_with_its_caller(unique: str) -> Non
         Group.objects.create(name=unique)
         return "answer"
 
-    with pytest.raises(Undone), transaction.atomic():
+    with rolled_back():
         run("calm-row", {"key": unique}, call, scope="test")
         assert Group.objects.filter(name=unique).exists()
-        raise Undone
 
     assert not Group.objects.filter(name=unique).exists()
     assert run("calm-row", {"key": unique}, call, scope="test").role is Role.REPLAY

@@ -217,5 +217,5 @@ def test_open_ended_parameters_are_refused() -> None:
 )
 def test_stored_arguments_that_no_longer_fit_are_refused(stored: dict[str, str]) -> None:
     """The function changed between two deployments: one sentence, whatever the difference."""
-    with pytest.raises(InvalidRequest, match="(?s)do not fit the function any more.*submit the flight again"):
+    with pytest.raises(InvalidRequest, match=r"(?s)do not fit the function any more.*submit the flight again"):
         codec_of(takes(int)).load(stored)

@@ -1,4 +1,4 @@
-"""Keys: what differs has another digest, what is equal has the same, and what has no canonical form is refused (C29, C30)."""
+"""Keys: what differs has another digest, what is equal has the same, the rest is refused (C29, C30)."""
 
 import dataclasses
 import json

@@ -160,7 +160,9 @@ def test_who_comes_after_the_end_begins_anew() -> None:
 def test_a_full_line_turns_callers_away_and_counts_none_of_them() -> None:
     """C7: `max_waiters` behind the one that leads."""
     flights = LocalFlights()
-    flight = [join(flights, max_waiters=2) for _ in range(3)][0]
+    flight = join(flights, max_waiters=2)
+    for _ in range(2):
+        join(flights, max_waiters=2)
 
     for _ in range(5):
         with pytest.raises(Overloaded, match="2 callers of this process already wait"):

@@ -94,8 +94,10 @@ def test_the_module_is_the_manual() -> None:
         (Overloaded("too many", 5.4), "too many; ask again in 5 s", {"reason": "too many", "retry_after": 5.4}),
         (
             ResultTooLarge(20, 10),
-            "the result has 20 bytes and max_result_bytes is 10; raise the option, "
-            "or return a reference to the data instead of the data",
+            (
+                "the result has 20 bytes and max_result_bytes is 10; raise the option, "
+                "or return a reference to the data instead of the data"
+            ),
             {"size": 20, "limit": 10},
         ),
         (

@@ -1,6 +1,5 @@
 """The `SINGLEFLIGHT` setting: the same sentence from the system check and at run time, and no check connects."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -25,7 +24,7 @@ def ids() -> list[str | None]:
 
 
 @pytest.fixture
-def caches(settings: DjangoSettings) -> Iterator[DjangoSettings]:
+def caches(settings: DjangoSettings) -> DjangoSettings:
     """Settings whose servers are nowhere: a check that connected would fail."""
     timeouts = {"SOCKET_CONNECT_TIMEOUT": 1, "SOCKET_TIMEOUT": 1}
     settings.CACHES = {
@@ -34,7 +33,7 @@ def caches(settings: DjangoSettings) -> Iterator[DjangoSettings]:
         "memory": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
         "django": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "redis://nowhere.invalid:1"},
     }
-    yield settings
+    return settings
 
 
 def test_no_setting_is_needed_to_start(settings: DjangoSettings) -> None:
@@ -91,7 +90,7 @@ def test_without_a_redis_cache_none_is_used_unless_one_is_named(caches: DjangoSe
             "singleflight.E003",
             "s: result_ttl is 3 s and POLL_INTERVAL 2 s.*; set result_ttl to at least 4",
         ),
-        ({"STAGES": {"no stage name": {}}}, "singleflight.E003", "no stage name"),
+        ({"STAGES": {"no stage name": {}}}, "singleflight.E003", "STAGES: stage 'no stage name' is no stage name"),
     ],
 )
 def test_nonsense_is_refused_by_check_and_at_run_time(
