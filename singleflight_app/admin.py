@@ -171,11 +171,11 @@ class FlightAdmin(ReadOnlyAdmin):
         return flight.digest_hex
 
     @admin.display(description=_("heartbeat age"), empty_value=EMPTY)
-    def heartbeat_age(self, flight: Flight) -> str | None:
+    def heartbeat_age(self, flight: Flight) -> str:
         """Seconds since the last beat, while somebody should be beating."""
         age: timedelta | None = getattr(flight, "heartbeat_age", None)
         if age is None or flight.status != Status.RUNNING:
-            return None
+            return EMPTY
         return gettext("%(seconds).1f s") % {"seconds": age.total_seconds()}
 
     @admin.display(description=_("result"), empty_value=EMPTY)

@@ -82,7 +82,7 @@ class Proxy:
 @contextmanager
 def proxy() -> Iterator[Proxy]:
     """Have a proxy whose `folder` stands in for the database's host."""
-    with tempfile.TemporaryDirectory(dir="/tmp", prefix="sf") as folder, ExitStack() as stack:  # noqa: S108  (a socket's path is short)
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="sf") as folder, ExitStack() as stack:
         there = Proxy(folder)
         stack.callback(there.close)
         yield there

@@ -1,7 +1,8 @@
 """A process that calls one flight when told to, and tells what happens.
 
-Lines in: `warm` (call another key), `call` (begin), `done TEXT` (let a running call return TEXT), `interrupt` (let it end as on Ctrl-C), `exit`. Lines out, JSON: ready, called (with
-generation and pid), outcome or error of each caller. Run as `python -m tests.programs.caller STAGE KEY THREADS`.
+Lines in: `warm` (call another key), `call` (begin), `done TEXT` (let a running call return TEXT), `interrupt` (let it
+end as on Ctrl-C), `exit`. Lines out, JSON: ready, called (with generation and pid), outcome or error of each caller.
+Run as `python -m tests.programs.caller STAGE KEY THREADS`.
 """
 
 import json

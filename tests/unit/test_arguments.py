@@ -10,15 +10,13 @@ from typing import Any, NamedTuple, get_type_hints
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from singleflight_app import InvalidRequest
 from singleflight_app.outcomes.arguments import ArgumentsCodec
-
-#: A loaded machine is no reason to fail, and no run leaves files behind.
-searching = settings(deadline=None, database=None, max_examples=100)
+from tests.searching import searching
 
 
 class Level(Enum):

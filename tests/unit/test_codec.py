@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, JsonValue, model_validator
 from typing_extensions import TypedDict
@@ -19,12 +19,10 @@ from singleflight_app import InvalidRequest, ResultUnreadable
 from singleflight_app.domain.flight import StoredResult
 from singleflight_app.domain.policy import StagePolicy
 from singleflight_app.outcomes.codec import GZIPPED, PLAIN, JsonCodec, for_policy, raw_json, readable
+from tests.searching import searching
 
 ANYTHING: JsonCodec[Any] = JsonCodec()
 INTEGERS: JsonCodec[dict[str, int]] = JsonCodec(dict[str, int])
-
-#: A loaded machine is no reason to fail, and no run leaves files behind.
-searching = settings(deadline=None, database=None, max_examples=200)
 
 JSON = st.recursive(
     st.none()

@@ -175,8 +175,8 @@ def test_self_is_no_part_of_the_key() -> None:
 def test_class_and_static_methods_are_flights_when_the_decorator_is_inside() -> None:
     """Called on the class or on an instance."""
     # mypy binds no object that stands below @classmethod
-    by_class, by_object = _as_any(Marker.mark_all), _as_any(Marker("a").mark_all)
-    answers = [by_class("x"), by_object("x"), Marker.mark_plain("x"), Marker("a").mark_plain("x")]
+    by_class, by_object = _as_any(Marker).mark_all, _as_any(Marker("a")).mark_all
+    answers = [by_class("x"), by_object("x"), Marker.mark_plain("x"), _as_any(Marker("a")).mark_plain("x")]
 
     assert answers == ["x by Marker", "x by Marker", "x", "x"]
     assert calls == [(Marker,), ()]

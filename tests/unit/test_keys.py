@@ -14,12 +14,13 @@ from uuid import UUID
 
 import pytest
 from django.contrib.auth.models import Group
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
 
 from singleflight_app import GLOBAL, FlightKey, InvalidRequest
 from singleflight_app.domain.keys import MAX_DEPTH, SCOPE_LENGTH, canonical, check_stage, flight_key
+from tests.searching import searching
 
 
 class Level(Enum):
@@ -85,9 +86,6 @@ def key(request: Any, **changes: Any) -> FlightKey:  # noqa: ANN401  (whatever c
 
 #: of the request in `test_a_key_is_stable_across_releases`
 STABLE = "6f321cc2eccdd92ed4619e48e18eb5ef4a9f659c880421258cbdbdf6709b0022"
-
-#: A loaded machine is no reason to fail, and no run leaves files behind.
-searching = settings(deadline=None, database=None, max_examples=150)
 
 LEAVES = (
     st.none()
