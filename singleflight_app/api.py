@@ -6,7 +6,7 @@ The names of `singleflight_app.__all__` come from here. Everything below is wire
 import functools
 import inspect
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, get_type_hints, overload
 
 from django.db import connections
@@ -16,6 +16,7 @@ from singleflight_app.domain.exceptions import InvalidRequest, seconds
 from singleflight_app.domain.flight import Outcome
 from singleflight_app.domain.keys import FlightKey, Global, check_scope, check_stage, flight_key
 from singleflight_app.domain.policy import StagePolicy
+from singleflight_app.domain.signatures import Scope, check_function, picker, receiver_of, without
 from singleflight_app.domain.states import Role
 from singleflight_app.engine import background, maintenance
 from singleflight_app.engine.call import Call
@@ -30,11 +31,9 @@ Q = ParamSpec("Q")
 R = TypeVar("R")
 T = TypeVar("T")
 
-Scope = str | Global | Callable[..., str]
 logger = logging.getLogger("singleflight_app")
 _registry: dict[str, "SingleFlight[Any, Any]"] = {}
 _warned: set[str] = set()
-_BY_NAME = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
 
 
 def single_flight(
@@ -69,16 +68,16 @@ class SingleFlight(Generic[P, R]):
         key: Callable[..., object] | None = None,
     ) -> None:
         check_stage(stage)
-        _check_function(function, stage)
+        check_function(function, stage)
         functools.update_wrapper(self, function)
         self.stage, self.version = stage, version
         self.__wrapped__ = function
         self._function: Callable[..., R] = function
         self._signature = inspect.signature(function)
-        self._receiver = _receiver_of(self._signature)
+        self._receiver = receiver_of(self._signature)
         names = [name for name in self._signature.parameters if name != self._receiver]
-        self._scope = _picker(scope, names, stage, "scope")
-        self._request = _picker(key, names, stage, "key") if key is not None else None
+        self._scope = picker(scope, names, stage, "scope")
+        self._request = picker(key, names, stage, "key") if key is not None else None
         self._label = f"{function.__module__}.{function.__qualname__}"[:200]
         self._codecs: dict[StagePolicy, JsonCodec[R]] = {}
         self._is_bound = False
@@ -181,7 +180,7 @@ class SingleFlight(Generic[P, R]):
         bound.apply_defaults()
         arguments = bound.arguments
         policy = here.settings.policy(self.stage)
-        request = _without(arguments, self._receiver)
+        request = without(arguments, self._receiver)
         if self._request is not None:
             request = {"key": self._request(arguments)}
         scope = cast("str | Global", self._scope(arguments))
@@ -272,49 +271,6 @@ def _forgotten(here: Runtime, *, digest: bytes | None = None, flight_id: int | N
     here.coordinator.forgotten(forgotten)
     here.hint(forgotten)
     return not forgotten.already
-
-
-def _check_function(function: object, stage: str) -> None:
-    if isinstance(function, classmethod | staticmethod):
-        kind = type(function).__name__
-        raise InvalidRequest(f"stage {stage!r}: put @single_flight below @{kind}, on the plain function")
-    if inspect.iscoroutinefunction(function):
-        raise InvalidRequest(f"stage {stage!r}: an async function can't be folded yet; decorate a plain def")
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise InvalidRequest(f"stage {stage!r}: a generator is read once and can't be shared; return what it collects")
-    if not inspect.isfunction(function):
-        raise InvalidRequest(f"stage {stage!r}: decorate a function, not a {type(function).__qualname__}")
-
-
-def _receiver_of(signature: inspect.Signature) -> str | None:
-    """Return the name of a method's first parameter: it is no part of the key."""
-    first = next(iter(signature.parameters), None)
-    return first if first in {"self", "cls"} else None
-
-
-def _without(arguments: Mapping[str, object], receiver: str | None) -> Mapping[str, object]:
-    if receiver not in arguments:
-        return arguments
-    return {name: value for name, value in arguments.items() if name != receiver}
-
-
-def _picker(
-    given: Scope | Callable[..., object] | None, names: Collection[str], stage: str, option: str
-) -> Callable[[Mapping[str, object]], object]:
-    """Return a function from the bound arguments to the scope (or the request)."""
-    if not callable(given):
-        check_scope(stage, given)
-        return lambda _: given
-    wanted = inspect.signature(given).parameters.values()
-    if any(parameter.kind not in _BY_NAME for parameter in wanted):
-        raise InvalidRequest(f"stage {stage!r}: {option} takes its arguments by name; write them without *, ** and /")
-    unknown = [item.name for item in wanted if item.name not in names and item.default is item.empty]
-    if unknown:
-        raise InvalidRequest(
-            f"stage {stage!r}: {option} asks for {', '.join(unknown)}; the arguments are {', '.join(names)}"
-        )
-    taken = [parameter.name for parameter in wanted if parameter.name in names]
-    return lambda arguments: given(**{name: arguments[name] for name in taken})
 
 
 def _register(flight: SingleFlight[Any, Any]) -> None:

@@ -39,6 +39,7 @@ class Lease:
     run_until: float  #: monotonic end of `execution_timeout`
     on_timeout: Callable[["Lease"], None]
     beat_at: float = 0.0
+    is_background: bool = False  #: run by a worker, with arguments in the row
     is_lost: bool = False
     lost_reason: str = ""  #: "superseded", "cancelled" or "vanished"
     is_timed_out: bool = False

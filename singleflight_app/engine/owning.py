@@ -9,15 +9,16 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import TypeVar
 
-from singleflight_app.domain.exceptions import CoordinationUnavailable, ResultUnreadable, seconds
-from singleflight_app.domain.flight import NO_USAGE, Failure, Settled, StoredResult, Usage
+from singleflight_app.domain.exceptions import CoordinationUnavailable, seconds
+from singleflight_app.domain.flight import NO_USAGE, Failure, Settled, Usage
 from singleflight_app.domain.records import FlightSnapshot, Hint, Kept, Ticket
 from singleflight_app.domain.states import Layer, Role, Status
 from singleflight_app.engine.call import Call, Ended, Granted
-from singleflight_app.engine.context import FlightContext, running
-from singleflight_app.engine.failures import failure_of, timed_out, too_large
+from singleflight_app.engine.calling import End, make_call
+from singleflight_app.engine.context import FlightContext
+from singleflight_app.engine.failures import timed_out
 from singleflight_app.engine.heartbeat import Heartbeat, Lease
 from singleflight_app.engine.local import LocalFlight, Shared
 from singleflight_app.engine.ports import FlightStore, Memory
@@ -28,7 +29,6 @@ from singleflight_app.telemetry.signals import (
     flight_degraded,
     flight_fenced,
     flight_settled,
-    result_changed,
 )
 
 logger = logging.getLogger("singleflight_app")
@@ -36,16 +36,6 @@ logger = logging.getLogger("singleflight_app")
 R = TypeVar("R")
 
 _DETACHED = Failure("singleflight_app.FlightCancelled", "its owner left before the call ended", retryable=True)
-
-
-@dataclass(frozen=True, slots=True)
-class _End(Generic[R]):
-    """What the function came to: what is written, what this process's callers share, what the owner's caller sees."""
-
-    written: Settled
-    shared: Settled
-    error: Exception | None = None
-    copy: tuple[R] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +95,7 @@ class Owning:
         )
         began = self._monotonic()
         try:
-            end = self._run(call, context)
+            end = make_call(call, context)
         except BaseException:
             self._give_up(lease, context.usage)
             raise
@@ -128,7 +118,7 @@ class Owning:
     def run_degraded(self, call: Call[R]) -> Ended[R]:
         """Run the call without a generation, for hybrid mode with the database out of reach."""
         announce(flight_degraded, stage=call.key.stage)
-        end = self._run(call, FlightContext(call.key, owner=self._owner, lease=None, attempt=1))
+        end = make_call(call, FlightContext(call.key, owner=self._owner, lease=None, attempt=1))
         return Ended(replace(end.shared, degraded=True), Role.OWNER, Layer.CALL, end.error, end.copy)
 
     def release_all(self) -> None:
@@ -153,29 +143,10 @@ class Owning:
             sent_at=granted.sent_at,
             run_until=self._monotonic() + seconds(call.policy.execution_timeout),
             on_timeout=end_hung,
+            is_background=call.pending is not None,
         )
         self.heartbeat.hold(lease)
         return lease
-
-    def _run(self, call: Call[R], context: FlightContext) -> _End[R]:
-        try:
-            with running(context):
-                value = call.function()
-        except Exception as exc:  # noqa: BLE001  (whatever the function raises is its flight's end)
-            return _failed(context, failure_of(exc, call.policy), exc)
-        try:
-            result = call.codec.encode(value)
-            copy = call.codec.decode(result)
-        except ResultUnreadable as exc:
-            exc.value = value  # a paid answer reaches at least its own caller
-            return _failed(context, replace(failure_of(exc, call.policy), retryable=False), exc)
-        if _differs(copy, value):
-            announce(result_changed, stage=call.key.stage)
-        shared = _settled(context, Status.SUCCEEDED, result=result)
-        written = shared
-        if result.size > call.policy.max_result_bytes:
-            written = _settled(context, Status.FAILED, failure=too_large(result.size, call.policy))
-        return _End(written, shared, copy=(copy,))
 
     def _settle(self, lease: Lease, settled: Settled) -> _Verdict:
         """Write the end; if the database can't be reached, keep the lease and let the heartbeat try again."""
@@ -209,7 +180,7 @@ class Owning:
     def _refused(
         self,
         lease: Lease,
-        end: _End[R],
+        end: End[R],
         row: FlightSnapshot | None,
         follow_newer: Callable[[], Settled | None],
     ) -> Ended[R]:
@@ -254,13 +225,21 @@ class Owning:
         """Settle a call that outlived `execution_timeout`; it may go on, but it holds no key any more."""
         flight.mark()
         end = Settled(lease.flight_id, lease.generation, Status.TIMED_OUT, failure=timed_out(lease.policy))
-        if not self._settle(lease, end).is_refused:
+        verdict = self._settle(lease, end)
+        if not verdict.is_refused:
             flight.publish(Shared(end, Role.OWNER, Layer.CALL))
+        if verdict.is_stored:
             self._announce_settled(lease, end, seconds(lease.policy.execution_timeout))
             self._hint(lease)
 
     def _give_up(self, lease: Lease, usage: Usage) -> None:
-        """Release a flight whose call did not end, so that a waiter takes it at once."""
+        """Release a flight whose call did not end, so that a waiter takes it at once.
+
+        A background flight keeps its arguments: its lease runs out, and the sweep queues it again.
+        """
+        if lease.is_background:
+            self.heartbeat.release(lease)
+            return
         end = Settled(lease.flight_id, lease.generation, Status.CANCELLED, failure=_DETACHED, usage=usage)
         self.heartbeat.release(lease)
         if self._settle(lease, end).is_stored:
@@ -293,25 +272,3 @@ class Owning:
             seconds=seconds_run,
             usage=settled.usage,
         )
-
-
-def _settled(
-    context: FlightContext,
-    status: Status,
-    *,
-    result: StoredResult | None = None,
-    failure: Failure | None = None,
-) -> Settled:
-    return Settled(context.flight_id, context.generation, status, result, failure, context.usage)
-
-
-def _failed(context: FlightContext, failure: Failure, error: Exception) -> _End[R]:
-    settled = _settled(context, Status.FAILED, failure=failure)
-    return _End(settled, settled, error)
-
-
-def _differs(copy: object, value: object) -> bool:
-    try:
-        return bool(copy != value)
-    except Exception:  # noqa: BLE001  (a value's own __eq__ must not cost a paid answer)
-        return True

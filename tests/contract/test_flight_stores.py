@@ -282,6 +282,20 @@ def test_an_outcome_past_its_ttl_makes_room_for_a_new_generation(kept: Kept) -> 
     assert new.outcome_remaining is None
 
 
+def test_a_grant_is_over_the_generation_that_was_seen(kept: Kept) -> None:
+    """P3: a decision that was made a generation ago is refused, although the row is open to a grant again."""
+    row = kept.settled()
+    kept.wait(61)
+    seen = kept.read(row)
+    newer = kept.grant(seen)
+    assert newer is not None
+    kept.store.settle(success(newer), owner="two", ttl=60)
+    kept.wait(61)
+
+    assert kept.grant(seen) is None
+    assert kept.grant(kept.read(row)) is not None
+
+
 def test_a_retryable_failure_is_granted_over_at_once_another_not(kept: Kept) -> None:
     """C10: and the attempt is counted."""
     retryable, final = kept.settled(failure(retryable=True)), kept.settled(failure())
