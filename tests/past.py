@@ -6,6 +6,11 @@ The ORM would write inside the test's transaction, where flights can't see it.
 from singleflight_app.wiring import runtime
 from tests.nodes import Node
 
+_LEASE_OVER = (
+    b"update singleflight_flight set lease_expires_at = clock_timestamp() - interval '1 hour' "
+    b"where generation = %(generation)s"
+)
+
 
 def end_outcome(generation: int | None) -> None:
     """Let the TTL of a settled generation be over."""
@@ -17,11 +22,7 @@ def end_outcome(generation: int | None) -> None:
 
 def end_lease(generation: int | None) -> None:
     """Let the lease of a running generation have ended an hour ago."""
-    _commit(
-        b"update singleflight_flight set lease_expires_at = clock_timestamp() - interval '1 hour' "
-        b"where generation = %(generation)s",
-        generation,
-    )
+    _commit(_LEASE_OVER, generation)
 
 
 def end_lease_just_now(generation: int | None) -> None:
@@ -36,7 +37,7 @@ def end_leases(node: Node) -> None:
     """Let a node have died an hour ago: its leases are over, and nothing of it beats any more."""
     for lease in node.runtime.coordinator._owning.heartbeat.held():
         node.runtime.coordinator._owning.heartbeat.release(lease)
-        end_lease(lease.generation)
+        _write(_LEASE_OVER, lease.generation)  # its row may have moved on meanwhile
 
 
 def age_pending(generation: int | None) -> None:
@@ -54,7 +55,10 @@ def delete(generation: int | None) -> None:
 
 
 def _commit(statement: bytes, generation: int | None) -> None:
+    assert _write(statement, generation) == 1, f"generation {generation} has no row"
+
+
+def _write(statement: bytes, generation: int | None) -> int:
     database = runtime().database
     assert database is not None
-    rows = database.run(statement + b" returning id", {"generation": generation})
-    assert len(rows) == 1, f"generation {generation} has no row"
+    return len(database.run(statement + b" returning id", {"generation": generation}))

@@ -60,6 +60,7 @@ class Database:
         self._pool_target: tuple[object, ...] = ()
         self._down = self._probing = False
         self._busy = self._timeouts = 0
+        self._is_closed = False
         self._next_probe = 0.0
         self._failed_at = float("-inf")
         self._pid = os.getpid()
@@ -91,9 +92,9 @@ class Database:
         return rows
 
     def close(self) -> None:
-        """Close the pool; the next statement opens a new one. Call it before a database is dropped."""
+        """Close the pool for good: a call that ends after its runtime must not open one that nobody closes."""
         with self._lock:
-            pool, self._pool = self._pool, None
+            pool, self._pool, self._is_closed = self._pool, None, True
         if pool is not None and self._pid == os.getpid():
             pool.close(timeout=1.0)
 
@@ -147,6 +148,8 @@ class Database:
         if self._pool is not None and target == self._pool_target:
             return self._pool
         with self._lock:
+            if self._is_closed:
+                raise CoordinationUnavailable("the app's connections of this process were closed", is_outage=False)
             if self._pool is None or target != self._pool_target:
                 old, self._pool, self._pool_target = self._pool, self._opened(), target
                 if old is not None:

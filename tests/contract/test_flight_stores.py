@@ -1,4 +1,7 @@
-"""What every flight store keeps, PostgreSQL's and the one in memory: the moves, and which of them are refused."""
+"""What every flight store keeps, PostgreSQL's and the one in memory: the moves, and which of them are refused.
+
+Long, since a contract that is read in two places is two contracts.
+"""
 
 import secrets
 import threading

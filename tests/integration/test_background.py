@@ -10,7 +10,7 @@ import pytest
 from django.db import transaction
 from pydantic import JsonValue
 
-from singleflight_app import FlightFailed, InvalidRequest, Overloaded, Role, StillRunning
+from singleflight_app import FlightFailed, InvalidRequest, Overloaded, ResultUnreadable, Role, StillRunning
 from singleflight_app.api import sweep
 from singleflight_app.domain.keys import FlightKey
 from singleflight_app.engine.call import Call
@@ -21,7 +21,7 @@ from singleflight_app.wiring import runtime
 from tests.background import Question, Workers, answer, begun, broker_away, failing, let_go, remembered, typed, untyped
 from tests.held import Counted, Held, begin
 from tests.nodes import Node, nodes
-from tests.past import age_pending, end_lease
+from tests.past import age_pending, delete, end_lease
 from tests.stored import events_of, row_of
 from tests.waiting import until
 
@@ -203,6 +203,17 @@ def test_submitting_commits_at_once(folder: str, tmp_path: Path) -> None:
 
     assert handle.wait(WAIT).value.text == "committed"
     assert len(begun(tmp_path, "committed")) == 1
+
+
+@pytest.mark.usefixtures("_worker")
+def test_a_handle_of_a_purged_flight_says_so(folder: str) -> None:
+    """It finds its flight by id; what is gone is not waited for."""
+    handle = answer.submit(folder, "purged")
+    outcome = handle.wait(WAIT)
+    delete(outcome.generation)
+
+    with pytest.raises(ResultUnreadable, match="is gone, since it was purged; call the function again"):
+        handle.wait(WAIT)
 
 
 def test_submitting_what_was_forgotten_and_still_runs_is_put_off(unique: str) -> None:

@@ -19,6 +19,7 @@ from singleflight_app import (
 from singleflight_app.wiring import runtime
 from tests.held import Counted, Held, at_once, begin, results
 from tests.nodes import Node, nodes
+from tests.past import delete
 from tests.stored import events_of, row_of
 
 pytestmark = pytest.mark.django_db
@@ -152,6 +153,17 @@ def test_another_version_is_another_flight(unique: str) -> None:
     answers = [run("calm", {"key": unique}, call, scope="test", version=v).value for v in ("1", "2", "1")]
 
     assert answers == ["old", "new", "old"]
+
+
+def test_a_purged_key_begins_above_its_old_generations(unique: str) -> None:
+    """Generations are never reused, not even after a purge."""
+    first = run("calm-row", {"key": unique}, Counted("first"), scope="test")
+    delete(first.generation)
+
+    second = run("calm-row", {"key": unique}, Counted("second"), scope="test")
+
+    assert second.value == "second"
+    assert (second.generation or 0) > (first.generation or 0)
 
 
 @pytest.mark.parametrize("empty", [None, "", [], {}, 0, False])

@@ -1,4 +1,7 @@
-"""What callers see of a call that fails, and who may try again: one failure per flight, stored like an answer."""
+"""What callers see of a call that fails, and who may try again: one failure per flight, stored like an answer.
+
+Long, because every way in which a call can end badly stands beside the others.
+"""
 
 import json
 import threading
@@ -298,11 +301,15 @@ def test_a_key_whose_owners_keep_dying_is_given_up(unique: str) -> None:
     """C15: with `max_takeovers` used up the next caller makes no call, but is told so; it lasts like any failure."""
     first, second = Held("never"), Held("never")
     with nodes(3) as three:
+        dying = []
         for node, call in zip(three, (first, second), strict=False):
-            begin(node.run, "fast-twice", {"key": unique}, call)
+            dying.append(begin(node.run, "fast-twice", {"key": unique}, call))
             call.wait_until_begun()
             end_leases(node)
 
         for _ in range(2):
             with pytest.raises(OwnerLost, match="owners died 2 times"):
                 three[2].run("fast-twice", {"key": unique}, Counted("not called"))
+        first.let_go()
+        second.let_go()
+        assert all(outcome.superseded for outcome in results(dying))

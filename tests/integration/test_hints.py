@@ -212,7 +212,7 @@ def test_a_follower_of_a_dead_owner_takes_over_once_the_lease_is_over(unique: st
     """R8, P4: of many waiting callers on two nodes one makes the call, all get its answer."""
     dead = Held("never")
     with nodes(3) as (one, other, third):
-        begin(one.run, "fast", {"key": unique}, dead)
+        dying = begin(one.run, "fast", {"key": unique}, dead)
         dead.wait_until_begun()
         call = Held("taken over")
         waiting = [begin(node.run, "fast", {"key": unique}, call) for node in (other, third) for _ in range(3)]
@@ -224,6 +224,8 @@ def test_a_follower_of_a_dead_owner_takes_over_once_the_lease_is_over(unique: st
         call.wait_until_begun()
         call.let_go()
         outcomes = [future.result(20) for future in waiting]
+        dead.let_go()
+        outcomes.append(dying.result(20))
     assert {outcome.value for outcome in outcomes} == {"taken over"}
     assert call.count == 1
 

@@ -1,6 +1,7 @@
 """The replay cache in the real Valkey (R15): what it hands out is never older than what was forgotten.
 
 A ticket, an epoch and a time to write by stand between a late or paused writer and an old answer.
+Long, since each refusal of the scripts is shown beside what it lets through.
 """
 
 import threading

@@ -1,4 +1,7 @@
-"""Results as bytes: what comes back is what was returned, and damage is noticed (R13, R14)."""
+"""Results as bytes: what comes back is what was returned, and damage is noticed (R13, R14).
+
+Long by its tables of types: each is one that somebody will return.
+"""
 
 import dataclasses
 import gzip

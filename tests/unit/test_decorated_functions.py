@@ -1,6 +1,7 @@
 """The decorator: what makes two calls one, what it refuses, and how it looks to whoever reads the code (C29).
 
-In local mode, so that no server is needed; what servers add is in `tests/integration`.
+In local mode, so that no server is needed; what servers add is in `tests/integration`. Long by the uses that it
+shows: right ones, and wrong ones with their sentences.
 """
 
 import functools

@@ -1,4 +1,7 @@
-"""Keys: what differs has another digest, what is equal has the same, the rest is refused (C29, C30)."""
+"""Keys: what differs has another digest, what is equal has the same, the rest is refused (C29, C30).
+
+Long, because the tables of what is equal and what is not are the point of it.
+"""
 
 import dataclasses
 import json
