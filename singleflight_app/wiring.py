@@ -17,8 +17,8 @@ from singleflight_app.domain.records import Forgotten, Hint
 from singleflight_app.engine.coordinator import Coordinator
 from singleflight_app.engine.ports import FlightStore, Notifier, ReplayCache
 from singleflight_app.notify.null import NullNotifier
-from singleflight_app.outcomes.cache import NoReplayCache, RedisReplayCache
 from singleflight_app.outcomes.memory import ReplayMemory
+from singleflight_app.outcomes.null import NoReplayCache
 from singleflight_app.storage.flights import PostgresFlights
 from singleflight_app.storage.memory import MemoryFlights
 from singleflight_app.storage.pool import Database
@@ -81,6 +81,7 @@ def _redis(settings: Settings) -> tuple[ReplayCache, Notifier]:
     if settings.cache is None or settings.mode == "local":
         return NoReplayCache(), NullNotifier()
     from singleflight_app.notify.redis_stream import RedisStreamNotifier, connect  # noqa: PLC0415  (an extra)
+    from singleflight_app.outcomes.cache import RedisReplayCache  # noqa: PLC0415
 
     client = connect(settings.cache)
     longest = max(float(policy.execution_timeout) for policy in settings.policies)  # type: ignore[arg-type]

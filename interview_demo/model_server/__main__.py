@@ -11,13 +11,13 @@ from interview_demo.model_server.serving import ModelServer
 def main(argv: list[str] | None = None) -> None:
     """Serve until SIGTERM or Ctrl-C."""
     parser = argparse.ArgumentParser(prog="model_server", description=__doc__)
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, default=0, help="0 (default) takes a free one")
     parser.add_argument("--pace", type=float, default=1.0, help="factor on the simulated thinking time")
     parser.add_argument("--upstream", help="base URL of a real model: forward and count instead of simulating")
     options = parser.parse_args(argv)
-    server = ModelServer(
-        options.port, pace=options.pace, upstream=Upstream(options.upstream) if options.upstream else None
-    )
+    upstream = Upstream(options.upstream) if options.upstream else None
+    server = ModelServer(options.port, host=options.host, pace=options.pace, upstream=upstream)
     sys.stdout.write(f"{LISTENING}{server.url}\n")
     sys.stdout.flush()
     try:

@@ -25,13 +25,15 @@ MAX_BODY = 2_000_000
 
 
 class ModelServer(ThreadingHTTPServer):
-    """Serves on a free port of 127.0.0.1, a thread per call, until it is shut down."""
+    """Serves a thread per call until it is shut down; port 0 takes a free one."""
 
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, port: int = 0, *, pace: float = 1.0, upstream: Upstream | None = None) -> None:
-        super().__init__(("127.0.0.1", port), _Handler)
+    def __init__(
+        self, port: int = 0, *, host: str = "127.0.0.1", pace: float = 1.0, upstream: Upstream | None = None
+    ) -> None:
+        super().__init__((host, port), _Handler)
         self.calls, self.pace, self.upstream = CallBook(), pace, upstream
 
     @property

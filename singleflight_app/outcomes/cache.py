@@ -160,20 +160,6 @@ class RedisReplayCache:
         announce(coordination_failed, component="cache", error=type(exc).__name__)
 
 
-class NoReplayCache:
-    """Stands in where no Redis is configured: every look is a miss."""
-
-    def look(self, digest: bytes) -> Looked:
-        """Return a miss without a ticket."""
-        return Looked()
-
-    def keep(self, offered: Sequence[Kept]) -> None:
-        """Keep nothing."""
-
-    def raise_floor(self, digest: bytes, generation: int) -> None:
-        """Have nothing to refuse."""
-
-
 def _packed(settled: Settled) -> bytes:
     result, usage = settled.result, settled.usage
     assert result is not None  # noqa: S101  (keep() checked it)
