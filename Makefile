@@ -2,6 +2,7 @@
 # again only when requirements.txt changes. ARGS is handed on: make test ARGS="-k takeover", make demo ARGS=--json
 
 VENV ?= .venv
+JOBS ?= 2
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 BIN := $(VENV)/bin
@@ -16,7 +17,7 @@ serve: $(INSTALLED)
 	$(BIN)/python manage.py serve $(ARGS)
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 check: $(INSTALLED)
 	$(BIN)/ruff check

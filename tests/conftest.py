@@ -10,8 +10,8 @@ from singleflight_app import wiring
 
 
 @pytest.fixture(scope="session")
-def django_db_modify_db_settings() -> None:
-    """Have servers before the test database is made; tests that need none start none."""
+def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: None) -> None:
+    """Have servers before the test database is made (one for each worker); tests that need none start none."""
     start_servers()
 
 

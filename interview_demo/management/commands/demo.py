@@ -6,12 +6,12 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.conf import settings
-from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 from rich.console import Console
 
 from interview_demo.demo.asking import Candidate, RefusedByNode
+from interview_demo.demo.migrating import migrate
 from interview_demo.demo.playing import Interview, InterviewStuck
 from interview_demo.demo.processes import ProgramEnded, ending_on_signals
 from interview_demo.demo.running import running_cluster
@@ -54,7 +54,7 @@ class Command(BaseCommand):
 
 def _play(terminal: Terminal) -> tuple[Tally, bool]:
     terminal.happened("migrating the database")
-    call_command("migrate", verbosity=0, interactive=False)
+    migrate()
     connections.close_all()
     terminal.happened("starting the model server and two nodes")
     with running_cluster() as cluster, Candidate(terminal.asked) as candidate:

@@ -3,10 +3,10 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
+from interview_demo.demo.migrating import migrate
 from interview_demo.demo.processes import ProgramEnded, ending_on_signals
 from interview_demo.demo.running import Cluster, running_cluster
 from interview_demo.demo.waiting import NeverCame, wait_until
@@ -22,7 +22,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ANN401
         port: int = options["port"]
-        call_command("migrate", verbosity=0, interactive=False)
+        migrate()
         connections.close_all()
         try:
             with (
