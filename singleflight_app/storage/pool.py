@@ -173,8 +173,9 @@ class Database:
 
     def _target(self) -> tuple[object, ...]:
         """Return what tells one server and database from another; the test runner changes NAME in place."""
-        alias = connections[self._settings.database].settings_dict
-        return tuple(alias[name] for name in ("NAME", "HOST", "PORT", "USER"))
+        # The dict that every thread's wrapper of the alias shares; asking for a wrapper would make one per thread.
+        alias = connections.settings[self._settings.database]
+        return alias["NAME"], alias["HOST"], alias["PORT"], alias["USER"]
 
     def _connection_parameters(self) -> dict[str, Any]:
         # Asked for at each new connection, so that a rotated password is taken up.

@@ -161,7 +161,9 @@ class Ledger:
             if (stage, hour) not in self._tallies and len(self._tallies) >= MAX_TALLIES:
                 self._is_full = True
                 return
-            tally = self._tallies.setdefault((stage, hour), StageTally(stage, hour))
+            tally = self._tallies.get((stage, hour))
+            if tally is None:
+                tally = self._tallies[stage, hour] = StageTally(stage, hour)
             for name, amount in amounts.items():
                 setattr(tally, name, getattr(tally, name) + amount)
             is_first, self._is_scheduled = not self._is_scheduled, True
