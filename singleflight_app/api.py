@@ -12,7 +12,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, ge
 from django.db import connections
 from pydantic import JsonValue
 
-from singleflight_app.domain.exceptions import InvalidRequest, seconds
+from singleflight_app.domain.exceptions import InvalidRequest, wait_budget
 from singleflight_app.domain.flight import Outcome
 from singleflight_app.domain.keys import FlightKey, Global, check_scope, check_stage, flight_key
 from singleflight_app.domain.policy import StagePolicy
@@ -214,7 +214,7 @@ def run(
     policy = here.settings.policy(stage)
     versions = (policy.version, version)
     key = flight_key(here.settings.namespace, stage, cast("str | Global", scope), request, versions=versions)
-    budget = policy.wait if wait_timeout is None else seconds(wait_timeout)
+    budget = policy.wait if wait_timeout is None else wait_budget(wait_timeout)
     outcome = here.coordinator.run(Call(key, policy, function, for_policy(result_type, policy), budget))
     if outcome.role is not Role.REPLAY:
         _warn_inside_transaction(here, stage)

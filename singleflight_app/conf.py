@@ -10,9 +10,9 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 
-from singleflight_app.domain.exceptions import InvalidRequest
+from singleflight_app.domain.exceptions import MOST_SECONDS, InvalidRequest
 from singleflight_app.domain.keys import check_stage
-from singleflight_app.domain.policy import MOST_SECONDS, InvalidPolicy, StagePolicy
+from singleflight_app.domain.policy import InvalidPolicy, StagePolicy
 
 MODES = ("local", "distributed", "hybrid")
 _POLLS_PER_TTL = 2

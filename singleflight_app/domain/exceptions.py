@@ -3,6 +3,8 @@
 from datetime import timedelta
 from typing import Any
 
+MOST_SECONDS = 10 * 366 * 86_400.0  #: what clocks and timestamps take without overflowing
+
 
 class SingleFlightError(Exception):
     """Base of everything that this app raises by itself."""
@@ -106,6 +108,14 @@ class ReentrantFlight(SingleFlightError):
             f"the call of stage {stage!r} asks for itself with the same key; give the inner call other arguments"
         )
         self.stage = stage
+
+
+def wait_budget(value: float | timedelta) -> float:
+    """Return one caller's wait budget in seconds; what no clock can count to is InvalidRequest."""
+    budget = seconds(value)
+    if not 0 <= budget <= MOST_SECONDS:
+        raise InvalidRequest(f"the wait budget is {value!r}; give seconds from 0 on, of ten years at most")
+    return budget
 
 
 def seconds(value: float | timedelta) -> float:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any
 
-from singleflight_app.domain.exceptions import seconds
+from singleflight_app.domain.exceptions import MOST_SECONDS, seconds
 
 Duration = float | timedelta
 
@@ -19,7 +19,6 @@ DURATIONS = (
     "failure_ttl",
     "replay_memory_ttl",
 )
-MOST_SECONDS = 10 * 366 * 86_400.0  #: what clocks and timestamps take without overflowing
 _BEATS_PER_LEASE = 3
 _ROUNDING = 1e-6  #: 3 * 0.2 is not 0.6 to a computer
 

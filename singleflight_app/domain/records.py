@@ -37,6 +37,7 @@ class FlightSnapshot(NamedTuple):
     input_tokens: int
     output_tokens: int
     cost: Decimal
+    has_arguments: bool  #: `submit()` stored what a worker needs
 
     @property
     def is_settled(self) -> bool:

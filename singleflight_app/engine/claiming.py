@@ -61,7 +61,8 @@ class Claiming:
                 self._lose(call, row)
             else:
                 return Follow(row)
-        return Follow(row)
+        # A settled row that nobody could grant is locked by somebody: its end is not this caller's answer.
+        return Follow(None if row is None or row.is_settled else row)
 
     def _read_or_insert(self, call: Call[Any]) -> tuple[bool, FlightSnapshot] | None:
         if call.pending is not None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
-from singleflight_app.domain.exceptions import InvalidRequest, Overloaded, ResultUnreadable
+from singleflight_app.domain.exceptions import InvalidRequest, Overloaded, ResultUnreadable, wait_budget
 from singleflight_app.domain.flight import Outcome
 from singleflight_app.domain.records import Forgotten
 from singleflight_app.domain.states import Layer, Role, Status
@@ -108,6 +108,9 @@ class Coordinator:
     @contextmanager
     def _joined(self, call: Call[Any]) -> Iterator[LocalFlight]:
         digest, policy = call.key.digest, call.policy
+        if call.pending is not None:
+            yield LocalFlight()  # a worker must not stand in line behind those who wait for it
+            return
         try:
             flight = self._local.join(digest, max_waiters=policy.max_waiters, retry_after=policy.heartbeat)
         except Overloaded:
@@ -156,7 +159,7 @@ class Coordinator:
             raise InvalidRequest(f"{problem}; call the function again")
         started = self._monotonic()
         asked = Asked(call, LocalFlight(), started, lambda *_: handle)
-        deadline = started + (call.wait_timeout if timeout is None else timeout)
+        deadline = started + (call.wait_timeout if timeout is None else wait_budget(timeout))
         with self._following.watch(call.key) as watch:
             try:
                 row = self._leading.first_end(handle.flight_id, watch, deadline)

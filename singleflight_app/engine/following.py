@@ -16,6 +16,7 @@ from singleflight_app.domain.exceptions import CoordinationUnavailable
 from singleflight_app.domain.keys import FlightKey
 from singleflight_app.domain.records import LeaseState
 from singleflight_app.domain.states import Status
+from singleflight_app.engine import threads
 from singleflight_app.engine.ports import FlightStore, Notifier
 from singleflight_app.telemetry.signals import announce, coordination_failed
 
@@ -77,7 +78,7 @@ class Following:
         self._watches: dict[bytes, set[Watch]] = {}
         self._waiting: Counter[str] = Counter()  # followers by stage; only these are listened to and polled
         self._next_poll = float("inf")
-        self._is_started = self._is_closed = False
+        self._is_polling = self._is_listening = self._is_closed = False
 
     @contextmanager
     def watch(self, key: FlightKey, *, pending_timeout: float = float("inf")) -> Iterator[Watch]:
@@ -120,12 +121,10 @@ class Following:
             self._changed.notify_all()
 
     def _start(self) -> None:
-        if self._is_started:
-            return
-        self._is_started = True
-        threading.Thread(target=self._poll_for_ever, name="singleflight-poll", daemon=True).start()
-        if self._notifier.is_listening:
-            threading.Thread(target=self._listen_for_ever, name="singleflight-listen", daemon=True).start()
+        if not self._is_polling:
+            self._is_polling = threads.start(self._poll_for_ever, "poll")
+        if not self._is_listening and self._notifier.is_listening:
+            self._is_listening = threads.start(self._listen_for_ever, "listen")
 
     def _poll_for_ever(self) -> None:
         while self._wait_for_poll():

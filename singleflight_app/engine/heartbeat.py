@@ -15,6 +15,7 @@ from singleflight_app.domain.keys import FlightKey
 from singleflight_app.domain.policy import StagePolicy
 from singleflight_app.domain.records import Beat, LeaseState
 from singleflight_app.domain.states import Status
+from singleflight_app.engine import threads
 from singleflight_app.engine.ports import FlightStore
 from singleflight_app.telemetry.signals import announce, coordination_failed, lease_lost
 
@@ -38,6 +39,7 @@ class Lease:
     sent_at: float
     run_until: float  #: monotonic end of `execution_timeout`
     on_timeout: Callable[["Lease"], None]
+    on_lost: Callable[[], None]
     beat_at: float = 0.0
     is_background: bool = False  #: run by a worker, with arguments in the row
     is_lost: bool = False
@@ -68,6 +70,7 @@ class Heartbeat:
         self._max_late, self._max_late_bytes = limits
         self._changed = threading.Condition()
         self._leases: dict[int, Lease] = {}  # by generation
+        self._given_up: dict[int, float] = {}  # generations whose end is not in the row, until their lease is over
         self._wakes_at = float("-inf")  #: until when the thread sleeps, if nobody wakes it
         self._is_started = self._is_closed = False
 
@@ -80,9 +83,15 @@ class Heartbeat:
             self._wake_by(self._due(lease))
 
     def release(self, lease: Lease) -> None:
-        """Stop beating for a lease that is settled, lost or given up."""
+        """Stop beating for a lease that is settled or lost."""
         with self._changed:
             self._leases.pop(lease.generation, None)
+
+    def give_up(self, lease: Lease) -> None:
+        """Stop beating for a lease whose end could not be written: nobody here may adopt it while it lasts."""
+        with self._changed:
+            self._leases.pop(lease.generation, None)
+            self._given_up[lease.generation] = self._monotonic() + lease.policy.lease
 
     def settle_later(self, lease: Lease, settled: Settled, *, within: float) -> bool:
         """Keep an end that could not be written, and the lease with it; False: there are too many already."""
@@ -110,9 +119,12 @@ class Heartbeat:
             return list(self._leases.values())
 
     def generations(self) -> set[int]:
-        """Return the generations that this process runs or has yet to settle."""
+        """Return the generations that this process runs, has yet to settle or gave up."""
         with self._changed:
-            return set(self._leases)
+            if self._given_up:
+                now = self._monotonic()
+                self._given_up = {number: until for number, until in self._given_up.items() if until > now}
+            return {*self._leases, *self._given_up}
 
     def close(self) -> None:
         """End the thread at its next turn."""
@@ -122,8 +134,7 @@ class Heartbeat:
 
     def _start(self) -> None:
         if not self._is_started:
-            self._is_started = True
-            threading.Thread(target=self._beat_for_ever, name="singleflight-beat", daemon=True).start()
+            self._is_started = threads.start(self._beat_for_ever, "beat")
 
     def _beat_for_ever(self) -> None:
         while self._wait_for_beat():
@@ -175,8 +186,10 @@ class Heartbeat:
                 self._write_late(lease, now)
 
     def _write_late(self, lease: Lease, now: float) -> None:
-        if now >= lease.late_until or self._settle_late(lease):
+        if self._settle_late(lease):
             self.release(lease)
+        elif now >= lease.late_until:
+            self.give_up(lease)
         else:
             lease.beat_at = max(lease.beat_at, now + lease.policy.heartbeat / _RETRIES_PER_BEAT)
 
@@ -218,6 +231,7 @@ class Heartbeat:
         lease.lost_reason = reason
         self.release(lease)
         lease.is_lost = True
+        lease.on_lost()
         announce(
             lease_lost,
             stage=lease.key.stage,

@@ -6,6 +6,7 @@ thread and under its own wait budget; the threads that wake it decide nothing.
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -105,7 +106,8 @@ class Leading:
                     raise TimeoutError
 
     def _until_end(self, asked: Asked[R], watch: Watch, looked: Looked) -> Ended[R]:
-        call, has_followed = asked.call, False
+        call = asked.call
+        has_followed = asked.flight.flight_id is not None  # by an earlier leader of this process
         while True:
             asked.flight.mark()
             step = self._step(call, has_followed=has_followed)
@@ -138,10 +140,10 @@ class Leading:
     def _degraded(self, asked: Asked[R]) -> Ended[R]:
         """Answer without the database: with an end of this process that it could not take yet, or else a call."""
         unsettled = self._owning.heartbeat.unsettled(asked.call.key.digest)
-        if unsettled is not None:
+        if unsettled is not None and unsettled.result is not None:
             ended: Ended[R] = Ended(unsettled, Role.REPLAY, Layer.PROCESS)
         else:
-            ended = self._owning.run_degraded(asked.call)
+            ended = self._owning.run_degraded(asked.call, asked.flight)
         asked.flight.mark()
         return ended
 
@@ -196,10 +198,12 @@ class Leading:
 
     def _drop(self, call: Call[R], settled: Settled) -> None:
         """Forget an unreadable result, this generation and no other."""
-        dropped = self._store.forget(flight_id=settled.flight_id, generation=settled.generation)
-        if dropped is not None:
-            self._memory.raise_floor(call.key.digest, dropped.generation)
-            self._cache.raise_floor(call.key.digest, dropped.generation)
+        # The next claim says if the database is out of reach; the grant over this row raises Redis's floor again.
+        with suppress(CoordinationUnavailable):
+            dropped = self._store.forget(flight_id=settled.flight_id, generation=settled.generation)
+            if dropped is not None:
+                self._memory.raise_floor(call.key.digest, dropped.generation)
+                self._cache.raise_floor(call.key.digest, dropped.generation)
         announce(
             result_dropped,
             stage=call.key.stage,

@@ -98,6 +98,13 @@ class LocalFlight:
                 in_time = place.number <= self._mark and not to_nobody
                 place.tell(Turn.SHARE if in_time else Turn.AGAIN)
 
+    def retire(self) -> None:
+        """Let everybody in line, and whoever comes, ask anew: this flight's end is no answer for them any more."""
+        with self._lock:
+            self.has_ended = True
+            while self._line:
+                self._line.popleft().tell(Turn.AGAIN)
+
     def hand_over(self) -> None:
         """Leave the lead to the next in line."""
         with self._lock:

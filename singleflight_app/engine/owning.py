@@ -6,6 +6,7 @@ reaches the callers whatever else breaks.
 
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -35,6 +36,7 @@ logger = logging.getLogger("singleflight_app")
 
 R = TypeVar("R")
 
+_UNSTORABLE = Failure("singleflight_app.ResultUnreadable", "its end could not be stored", retryable=False)
 _DETACHED = Failure("singleflight_app.FlightCancelled", "its owner left before the call ended", retryable=True)
 
 
@@ -104,9 +106,10 @@ class Owning:
         try:
             verdict = self._settle(lease, end.written)
         except BaseException:
-            self.heartbeat.release(lease)  # interrupted: the lease runs out by itself
+            self.heartbeat.give_up(lease)  # interrupted: the lease runs out by itself
             raise
         if verdict.is_refused:
+            flight.retire()
             return self._refused(lease, end, verdict.row, follow_newer)
         if verdict.is_stored:
             self.heartbeat.release(lease)
@@ -115,10 +118,17 @@ class Owning:
         shared = replace(end.shared, superseded=True) if verdict.is_detached else end.shared
         return Ended(shared, Role.OWNER, Layer.CALL, end.error, end.copy, verdict.is_forgotten)
 
-    def run_degraded(self, call: Call[R]) -> Ended[R]:
+    def run_degraded(self, call: Call[R], flight: LocalFlight) -> Ended[R]:
         """Run the call without a generation, for hybrid mode with the database out of reach."""
         announce(flight_degraded, stage=call.key.stage)
-        end = make_call(call, FlightContext(call.key, owner=self._owner, lease=None, attempt=1))
+        # Without a lease there is no heartbeat to notice that the call hangs.
+        alarm = threading.Timer(seconds(call.policy.execution_timeout), flight.retire)
+        alarm.daemon = True
+        alarm.start()
+        try:
+            end = make_call(call, FlightContext(call.key, owner=self._owner, lease=None, attempt=1))
+        finally:
+            alarm.cancel()
         return Ended(replace(end.shared, degraded=True), Role.OWNER, Layer.CALL, end.error, end.copy)
 
     def release_all(self) -> None:
@@ -143,7 +153,8 @@ class Owning:
             sent_at=granted.sent_at,
             run_until=self._monotonic() + seconds(call.policy.execution_timeout),
             on_timeout=end_hung,
-            is_background=call.pending is not None,
+            on_lost=flight.retire,
+            is_background=granted.row.has_arguments,
         )
         self.heartbeat.hold(lease)
         return lease
@@ -157,15 +168,24 @@ class Owning:
         except CoordinationUnavailable as exc:
             within = seconds(lease.policy.result_ttl)
             if not self.heartbeat.settle_later(lease, settled, within=within):
-                self.heartbeat.release(lease)
+                self.heartbeat.give_up(lease)
             announce(coordination_failed, component="settle", error=type(exc).__name__)
             return _Verdict()
         except Exception as exc:
             # PostgreSQL refused the values: trying again would not help, and the answer goes out all the same.
             logger.exception("the end of %s could not be stored", lease.key)
-            self.heartbeat.release(lease)
             announce(coordination_failed, component="settle", error=type(exc).__name__)
+            self.heartbeat.give_up(lease)
+            self._settle_plainly(lease)
             return _Verdict()
+
+    def _settle_plainly(self, lease: Lease) -> None:
+        """Leave a failure of plain values in place of an end that the row can't hold, so that the key is free."""
+        end = Settled(lease.flight_id, lease.generation, Status.FAILED, failure=_UNSTORABLE)
+        try:
+            self._try_settle(lease, end)
+        except Exception:
+            logger.exception("the failure of %s could not be stored either; its lease runs out", lease.key)
 
     def _try_settle(self, lease: Lease, settled: Settled) -> _Verdict:
         ttl = lease.policy.result_ttl if settled.result is not None else lease.policy.failure_ttl
@@ -192,7 +212,7 @@ class Owning:
         self._fence(lease, end.written)
         if row.generation == lease.generation and row.status == Status.CANCELLED:
             return replace(own, settled=row.settled(), error=None, copy=None)
-        if not lease.is_timed_out and (row.generation > lease.generation or not row.is_settled):
+        if not lease.is_timed_out and row.generation > lease.generation:
             newer = follow_newer()
             if newer is not None and newer.status is Status.SUCCEEDED:
                 return Ended(newer, Role.FOLLOWER, Layer.DATABASE)
@@ -228,6 +248,7 @@ class Owning:
         verdict = self._settle(lease, end)
         if not verdict.is_refused:
             flight.publish(Shared(end, Role.OWNER, Layer.CALL))
+        flight.retire()
         if verdict.is_stored:
             self._announce_settled(lease, end, seconds(lease.policy.execution_timeout))
             self._hint(lease)

@@ -9,6 +9,7 @@ import threading
 from collections import deque
 
 from singleflight_app.domain.records import Hint, Kept
+from singleflight_app.engine import threads
 from singleflight_app.engine.ports import Notifier, ReplayCache
 from singleflight_app.telemetry.signals import announce, coordination_failed
 
@@ -56,8 +57,7 @@ class Spreading:
 
     def _wake(self) -> None:
         if not self._is_started:
-            self._is_started = True
-            threading.Thread(target=self._send_for_ever, name="singleflight-spread", daemon=True).start()
+            self._is_started = threads.start(self._send_for_ever, "spread")
         elif not self._is_sending:
             self._changed.notify()
 

@@ -221,4 +221,5 @@ class MemoryFlights:
             input_tokens=row.usage.input_tokens,
             output_tokens=row.usage.output_tokens,
             cost=row.usage.cost,
+            has_arguments=False,
         )

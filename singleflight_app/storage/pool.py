@@ -23,7 +23,6 @@ BORROW_TIMEOUT = 2.0
 PROBE_INTERVAL = 0.5
 Rows = list[tuple[Any, ...]]
 RV = TypeVar("RV")
-_TIMEOUTS = 2  #: statements in a row that may time out before the server counts as out of reach
 _CONFLICTS = (errors.SerializationFailure, errors.DeadlockDetected)
 
 
@@ -59,7 +58,7 @@ class Database:
         self._pool: ConnectionPool[BoundedConnection] | None = None
         self._pool_target: tuple[object, ...] = ()
         self._down = self._probing = False
-        self._busy = self._timeouts = 0
+        self._busy = 0
         self._is_closed = False
         self._next_probe = 0.0
         self._failed_at = float("-inf")
@@ -80,15 +79,17 @@ class Database:
             rows = self._try(statement, parameters) if once else self._try_twice(statement, parameters)
         except (StatementTimeout, PoolTimeout) as exc:
             self._timed_out(exc)
-        except (psycopg.OperationalError, psycopg.InterfaceError) as exc:
-            self._failed(exc)
+        except (psycopg.DataError, psycopg.IntegrityError):
+            raise  # the values are at fault, not the server
         except errors.UndefinedTable as exc:
             problem = "the tables of singleflight_app are missing; run `manage.py migrate`"
             raise CoordinationUnavailable(problem, is_outage=False) from exc
+        except psycopg.Error as exc:
+            self._failed(exc)
         finally:
             if probe:
                 self._probing = False
-        self._down, self._timeouts = False, 0
+        self._down = False
         return rows
 
     def close(self) -> None:
@@ -115,21 +116,28 @@ class Database:
         raise CoordinationUnavailable(f"PostgreSQL is out of reach: {reason}") from exc
 
     def _timed_out(self, exc: Exception) -> NoReturn:
-        """Tell a slow row or a busy pool from a server that answers nobody."""
-        self._timeouts += 1
-        if self._timeouts > _TIMEOUTS or not self._busy:
+        """Tell a locked row or a busy pool from a server that answers nobody."""
+        answers = self._busy > 0 if isinstance(exc, PoolTimeout) else self._is_answering()
+        if not answers:
             self._failed(exc)
         raise CoordinationUnavailable(f"PostgreSQL did not answer in time: {exc}", is_outage=False) from exc
+
+    def _is_answering(self) -> bool:
+        try:
+            return bool(self._try(b"select 1", {}))
+        except psycopg.Error:
+            return False
 
     def _try_twice(self, statement: bytes, parameters: Mapping[str, Any]) -> Rows:
         try:
             return self._try(statement, parameters)
         except _CONFLICTS:
             return self._try(statement, parameters)
-        except (StatementTimeout, PoolTimeout):
+        except (StatementTimeout, PoolTimeout, psycopg.DataError, psycopg.IntegrityError):
             raise  # nothing says that its connection, or another, is dead
-        except (psycopg.OperationalError, psycopg.InterfaceError):
-            # After a restart every pooled connection is dead, not just this one.
+        except psycopg.Error:
+            # After a restart every pooled connection is dead, not just this one; after a failover each may lead to a
+            # server that takes no writes any more, and after a migration hold plans that no longer fit.
             self._current_pool().drain()
             return self._try(statement, parameters)
 

@@ -12,7 +12,7 @@ extract(epoch from f.retry_at - clock_timestamp())::float8 as retry_remaining,
 case f.status when 'pending' then extract(epoch from clock_timestamp() - f.created_at)::float8 end as pending_age,
 extract(epoch from clock_timestamp() - pg_postmaster_start_time())::float8 as server_age,
 f.forgotten, f.result, f.encoding, f.checksum, f.size, f.error_type, f.error_message, f.retryable,
-f.model, f.input_tokens, f.output_tokens, f.cost
+f.model, f.input_tokens, f.output_tokens, f.cost, f.arguments is not null as has_arguments
 
 -- fragment: open_flight
 -- The flight that a grant was decided on, if it is still open to one: the row of that generation and
@@ -104,7 +104,7 @@ select {flight_columns_of_granted} from granted f
 -- The columns of `granted` as FlightSnapshot reads them.
 f.id, f.generation, f.status, f.owner, f.attempts, f.takeovers, f.lease_remaining, f.outcome_remaining,
 f.retry_remaining, f.pending_age, f.server_age, f.forgotten, f.result, f.encoding, f.checksum, f.size,
-f.error_type, f.error_message, f.retryable, f.model, f.input_tokens, f.output_tokens, f.cost
+f.error_type, f.error_message, f.retryable, f.model, f.input_tokens, f.output_tokens, f.cost, f.has_arguments
 
 -- name: queue_flight
 -- settled and past, or running with its lease over (the sweep's grace included) -> pending.

@@ -35,6 +35,7 @@ ROW = FlightSnapshot(
     input_tokens=0,
     output_tokens=0,
     cost=Decimal(0),
+    has_arguments=False,
 )
 RUNNING = {"status": "running", "lease_remaining": 10.0}
 EXPIRED = {"status": "running", "lease_remaining": -0.001}
