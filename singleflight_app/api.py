@@ -74,7 +74,7 @@ class SingleFlight(Generic[P, R]):
         self.__wrapped__ = function
         self._function: Callable[..., R] = function
         self._signature = inspect.signature(function)
-        self._receiver = receiver_of(self._signature)
+        self._receiver = receiver_of(function, self._signature)
         names = [name for name in self._signature.parameters if name != self._receiver]
         self._scope = picker(scope, names, stage, "scope")
         self._request = picker(key, names, stage, "key") if key is not None else None

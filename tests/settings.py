@@ -53,5 +53,7 @@ if location := os.environ.get("TEST_REDIS"):
 if os.environ.get("TEST_DATABASE_NAME"):
     # A program of a test needs the app alone, and starts in a third of the time.
     INSTALLED_APPS = ["django.contrib.contenttypes", "django.contrib.auth", "singleflight_app"]
-# Workers of a test hear its own messages only; they inherit the name.
-CELERY_TASK_DEFAULT_QUEUE = os.environ.setdefault("TEST_QUEUE", f"tests-{os.getpid()}")
+# Workers of a test hear the messages of its own database only; they inherit the two parts of the name.
+CELERY_TASK_DEFAULT_QUEUE = "-".join(
+    [os.environ.setdefault("TEST_QUEUE", f"tests-{os.getpid()}"), os.environ.get("PYTEST_XDIST_WORKER", "alone")]
+)

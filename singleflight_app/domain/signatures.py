@@ -26,10 +26,11 @@ def check_function(function: object, stage: str) -> None:
         raise InvalidRequest(f"stage {stage!r}: decorate a function, not a {type(function).__qualname__}")
 
 
-def receiver_of(signature: inspect.Signature) -> str | None:
-    """Return the name of a method's first parameter: it is no part of the key."""
+def receiver_of(function: Callable[..., object], signature: inspect.Signature) -> str | None:
+    """Return the name of a method's first parameter: it is no part of the key. A plain function has none."""
+    is_method = "." in function.__qualname__.rpartition("<locals>.")[2]
     first = next(iter(signature.parameters), None)
-    return first if first in {"self", "cls"} else None
+    return first if is_method and first in {"self", "cls"} else None
 
 
 def without(arguments: Mapping[str, object], receiver: str | None) -> Mapping[str, object]:

@@ -32,6 +32,7 @@ from singleflight_app.telemetry.signals import announce, result_dropped, wait_ti
 
 R = TypeVar("R")
 
+_OUTAGE_PAUSE = 0.5  #: seconds until an unreachable database is asked again
 _RIVAL_PAUSE = 0.05  #: seconds until a rival's claim, committed but not visible yet, is looked for again
 
 
@@ -98,7 +99,13 @@ class Leading:
     def first_end(self, flight_id: int, watch: Watch, deadline: float) -> FlightSnapshot | None:
         """Wait, without ever taking over, until the row is settled; None: it is gone. TimeoutError at the deadline."""
         while True:
-            row = self._store.read(flight_id)
+            try:
+                row = self._store.read(flight_id)
+            except CoordinationUnavailable:
+                if deadline <= self._monotonic():
+                    raise
+                watch.wait(min(_OUTAGE_PAUSE, deadline - self._monotonic()))
+                continue
             if row is None or row.is_settled:
                 return row
             with self._following.following(watch, flight_id, row.generation, row.lease_remaining):

@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 
 import psycopg
@@ -112,8 +113,18 @@ class Database:
         self._failed_at = self._monotonic()
         self._next_probe = self._failed_at + PROBE_INTERVAL
         self._down = True
+        self._drop_pool()
         reason = str(exc).strip().splitlines()[0] if str(exc).strip() else type(exc).__name__
         raise CoordinationUnavailable(f"PostgreSQL is out of reach: {reason}") from exc
+
+    def _drop_pool(self) -> None:
+        """Let the next probe begin with a new pool: this one's own reconnecting backs off for longer than a lease."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is None:
+            return
+        with suppress(RuntimeError):  # no thread to be had: it is closed with the last reference to it
+            threading.Thread(target=pool.close, name="singleflight-close", daemon=True).start()
 
     def _timed_out(self, exc: Exception) -> NoReturn:
         """Tell a locked row or a busy pool from a server that answers nobody."""

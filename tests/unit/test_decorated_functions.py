@@ -213,6 +213,20 @@ def _method(self: object, answer: str) -> str:
     return answer
 
 
+_method.__qualname__ = "Marker._method"  # as if it stood in the class
+
+
+def test_a_plain_function_may_call_its_first_argument_cls() -> None:
+    """C29: only a method has a receiver; a class label is part of the key."""
+
+    def classify(cls: str, text: str) -> str:
+        return f"{text}: {cls}"
+
+    flight = single_flight("classifying", scope=GLOBAL)(classify)
+
+    assert flight.key("spam", "hello") != flight.key("ham", "hello")
+
+
 @pytest.mark.parametrize(
     ("decorate", "sentence"),
     [
