@@ -6,7 +6,7 @@ from typing import Any
 from singleflight_app.domain.decision import Asking, decide
 from singleflight_app.domain.exceptions import CoordinationUnavailable, Overloaded
 from singleflight_app.domain.records import FlightSnapshot
-from singleflight_app.domain.states import Claim
+from singleflight_app.domain.states import Claim, Status
 from singleflight_app.engine.call import Call
 from singleflight_app.engine.claiming import TRIES
 from singleflight_app.engine.ports import FlightQueue
@@ -33,6 +33,8 @@ def submit(
         if claim is Claim.WAIT_OUT:
             raise Overloaded("the call of this key that was forgotten still runs", call.policy.heartbeat)
         if claim is not None and claim not in _QUEUED:
+            if row.status == Status.PENDING:
+                send(row.flight_id)  # it may be our own, whose reply was lost; a second message harms nothing
             return row
         queued = row if is_new else queue.queue(row, kind="submitted", arguments=arguments, policy=call.policy)
         if queued is not None:

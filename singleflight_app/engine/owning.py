@@ -87,7 +87,7 @@ class Owning:
 
         `follow_newer` waits for the outcome of whoever fenced this owner out; None: none came.
         """
-        lease = self._take(call, granted, flight)
+        lease = self._lease(call, granted, flight)
         context = FlightContext(
             call.key,
             owner=self._owner,
@@ -97,6 +97,7 @@ class Owning:
         )
         began = self._monotonic()
         try:
+            self.heartbeat.hold(lease)
             end = make_call(call, context)
         except BaseException:
             self._give_up(lease, context.usage)
@@ -139,12 +140,12 @@ class Owning:
             else:
                 self._settle_late(lease)
 
-    def _take(self, call: Call[R], granted: Granted, flight: LocalFlight) -> Lease:
+    def _lease(self, call: Call[R], granted: Granted, flight: LocalFlight) -> Lease:
         def end_hung(lease: Lease) -> None:
             self._end_hung(lease, flight)
 
         flight.flight_id, flight.generation = granted.row.flight_id, granted.row.generation
-        lease = Lease(
+        return Lease(
             key=call.key,
             policy=call.policy,
             flight_id=granted.row.flight_id,
@@ -156,8 +157,6 @@ class Owning:
             on_lost=flight.retire,
             is_background=granted.row.has_arguments,
         )
-        self.heartbeat.hold(lease)
-        return lease
 
     def _settle(self, lease: Lease, settled: Settled) -> _Verdict:
         """Write the end; if the database can't be reached, keep the lease and let the heartbeat try again."""

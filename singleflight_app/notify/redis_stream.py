@@ -82,6 +82,7 @@ def connect(alias: str) -> Any:  # noqa: ANN401  (redis.Redis or a cluster clien
     from django_redis import get_redis_connection  # noqa: PLC0415  (an extra)
     from redis import ConnectionPool, Redis  # noqa: PLC0415
     from redis.backoff import NoBackoff  # noqa: PLC0415
+    from redis.exceptions import ConnectionError as RedisConnectionError  # noqa: PLC0415
     from redis.retry import Retry  # noqa: PLC0415
 
     client = get_redis_connection(alias, write=True)
@@ -89,11 +90,13 @@ def connect(alias: str) -> Any:  # noqa: ANN401  (redis.Redis or a cluster clien
         return client
     pool = client.connection_pool
     bounds = {"socket_timeout": 1.0, "socket_connect_timeout": 1.0}
+    # A dead pooled connection is replaced at once; a server that hangs is not asked twice.
+    retry = Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,))
     given = {name: value for name, value in pool.connection_kwargs.items() if value is not None}
     return Redis.from_pool(
         ConnectionPool(
             connection_class=pool.connection_class,
             max_connections=pool.max_connections,
-            **{**bounds, **given, "retry": Retry(NoBackoff(), 1)},
+            **{**bounds, **given, "retry": retry},
         )
     )

@@ -92,11 +92,15 @@ class RedisReplayCache:
         self._client = client
         self._look, self._keep, self._raise_floor = map(client.register_script, (_LOOK, _KEEP, _RAISE_FLOOR))
         self._paused_until = float("-inf")
+        self._is_failing = False
 
     def look(self, digest: bytes) -> Looked:
         """Return the outcome of a key, or else the ticket for writing one; neither while Redis is away."""
-        if self._monotonic() < self._paused_until:
+        now = self._monotonic()
+        if now < self._paused_until:
             return Looked()
+        if self._is_failing:
+            self._paused_until = now + PAUSE  # one caller finds out whether Redis is back; the others go on without
         try:
             payload, number, *epoch = self._look(
                 keys=[self._prefix + digest], args=[secrets.token_hex(8), self._ticket_lifetime]
@@ -104,6 +108,7 @@ class RedisReplayCache:
         except RedisError as exc:
             self._failed(exc)
             return Looked()
+        self._is_failing, self._paused_until = False, float("-inf")
         if payload is not None:
             return Looked(_unpacked(payload), number / 1000)
         # Counted from after the reply: Redis can only be further ahead than this.
@@ -156,7 +161,7 @@ class RedisReplayCache:
             raise CoordinationUnavailable(problem) from exc
 
     def _failed(self, exc: RedisError) -> None:
-        self._paused_until = self._monotonic() + PAUSE
+        self._is_failing, self._paused_until = True, self._monotonic() + PAUSE
         announce(coordination_failed, component="cache", error=type(exc).__name__)
 
 
