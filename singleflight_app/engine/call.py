@@ -78,3 +78,18 @@ class Ended(Generic[R]):
     copy: tuple[R] | None = None
     #: `forget` came while the flight ran: its end answers this caller, who asked before, and nobody after.
     is_forgotten: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of a settle.
+
+    Stored; or refused, and `row` says by whom (None: gone); or detached, when another process owns the flight;
+    or none of these: not written yet.
+    """
+
+    is_stored: bool = False
+    is_forgotten: bool = False
+    is_refused: bool = False
+    is_detached: bool = False
+    row: FlightSnapshot | None = None

@@ -9,14 +9,14 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from singleflight_app.domain.exceptions import CoordinationUnavailable, seconds
 from singleflight_app.domain.flight import NO_USAGE, Failure, Settled, Usage
 from singleflight_app.domain.records import FlightSnapshot, Hint, Kept, Ticket
 from singleflight_app.domain.states import Layer, Role, Status
-from singleflight_app.engine.call import Call, Ended, Granted
+from singleflight_app.engine.call import Call, Ended, Granted, Verdict
 from singleflight_app.engine.calling import End, make_call
 from singleflight_app.engine.context import FlightContext
 from singleflight_app.engine.failures import timed_out
@@ -38,21 +38,6 @@ R = TypeVar("R")
 
 _UNSTORABLE = Failure("singleflight_app.ResultUnreadable", "its end could not be stored", retryable=False)
 _DETACHED = Failure("singleflight_app.FlightCancelled", "its owner left before the call ended", retryable=True)
-
-
-@dataclass(frozen=True, slots=True)
-class _Verdict:
-    """What became of a settle.
-
-    Stored; or refused, and `row` says by whom (None: gone); or detached, when another process owns the flight;
-    or none of these: not written yet.
-    """
-
-    is_stored: bool = False
-    is_forgotten: bool = False
-    is_refused: bool = False
-    is_detached: bool = False
-    row: FlightSnapshot | None = None
 
 
 class Owning:
@@ -102,6 +87,23 @@ class Owning:
         except BaseException:
             self._give_up(lease, context.usage)
             raise
+        verdict = self._conclude(call, lease, flight, end, ticket=ticket, seconds_run=self._monotonic() - began)
+        if verdict.is_refused:
+            return self._refused(lease, end, verdict.row, follow_newer)
+        shared = replace(end.shared, superseded=True) if verdict.is_detached else end.shared
+        return Ended(shared, Role.OWNER, Layer.CALL, end.error, end.copy, verdict.is_forgotten)
+
+    def _conclude(
+        self,
+        call: Call[R],
+        lease: Lease,
+        flight: LocalFlight,
+        end: End[R],
+        *,
+        ticket: Ticket | None,
+        seconds_run: float,
+    ) -> Verdict:
+        """Write the end, once, and hand on what was stored."""
         flight.mark()
         sent_at = self._monotonic()
         try:
@@ -111,13 +113,11 @@ class Owning:
             raise
         if verdict.is_refused:
             flight.retire()
-            return self._refused(lease, end, verdict.row, follow_newer)
         if verdict.is_stored:
             self.heartbeat.release(lease)
-            self._announce_settled(lease, end.written, sent_at - began)
+            self._announce_settled(lease, end.written, seconds_run)
             self._spread(call, end.written, ticket, verdict, sent_at)
-        shared = replace(end.shared, superseded=True) if verdict.is_detached else end.shared
-        return Ended(shared, Role.OWNER, Layer.CALL, end.error, end.copy, verdict.is_forgotten)
+        return verdict
 
     def run_degraded(self, call: Call[R], flight: LocalFlight) -> Ended[R]:
         """Run the call without a generation, for hybrid mode with the database out of reach."""
@@ -158,10 +158,10 @@ class Owning:
             is_background=granted.row.has_arguments,
         )
 
-    def _settle(self, lease: Lease, settled: Settled) -> _Verdict:
+    def _settle(self, lease: Lease, settled: Settled) -> Verdict:
         """Write the end; if the database can't be reached, keep the lease and let the heartbeat try again."""
         if lease.pid != os.getpid():
-            return _Verdict(is_detached=True)  # a forked child ran its parent's call to the end
+            return Verdict(is_detached=True)  # a forked child ran its parent's call to the end
         try:
             return self._try_settle(lease, settled)
         except CoordinationUnavailable as exc:
@@ -169,14 +169,14 @@ class Owning:
             if not self.heartbeat.settle_later(lease, settled, within=within):
                 self.heartbeat.give_up(lease)
             announce(coordination_failed, component="settle", error=type(exc).__name__)
-            return _Verdict()
+            return Verdict()
         except Exception as exc:
             # PostgreSQL refused the values: trying again would not help, and the answer goes out all the same.
             logger.exception("the end of %s could not be stored", lease.key)
             announce(coordination_failed, component="settle", error=type(exc).__name__)
             self.heartbeat.give_up(lease)
             self._settle_plainly(lease)
-            return _Verdict()
+            return Verdict()
 
     def _settle_plainly(self, lease: Lease) -> None:
         """Leave a failure of plain values in place of an end that the row can't hold, so that the key is free."""
@@ -186,15 +186,15 @@ class Owning:
         except Exception:
             logger.exception("the failure of %s could not be stored either; its lease runs out", lease.key)
 
-    def _try_settle(self, lease: Lease, settled: Settled) -> _Verdict:
+    def _try_settle(self, lease: Lease, settled: Settled) -> Verdict:
         ttl = lease.policy.result_ttl if settled.result is not None else lease.policy.failure_ttl
         is_forgotten = self._store.settle(settled, owner=self._owner, ttl=seconds(ttl))
         if is_forgotten is not None:
-            return _Verdict(is_stored=True, is_forgotten=is_forgotten)
+            return Verdict(is_stored=True, is_forgotten=is_forgotten)
         row = self._store.read(lease.flight_id)
         if row is not None and row.generation == lease.generation and row.status == settled.status:
-            return _Verdict(is_stored=True, is_forgotten=row.forgotten)  # an earlier try's reply was lost
-        return _Verdict(is_refused=True, row=row)
+            return Verdict(is_stored=True, is_forgotten=row.forgotten)  # an earlier try's reply was lost
+        return Verdict(is_refused=True, row=row)
 
     def _refused(
         self,
@@ -265,9 +265,7 @@ class Owning:
         if self._settle(lease, end).is_stored:
             self._hint(lease)
 
-    def _spread(
-        self, call: Call[R], settled: Settled, ticket: Ticket | None, verdict: _Verdict, sent_at: float
-    ) -> None:
+    def _spread(self, call: Call[R], settled: Settled, ticket: Ticket | None, verdict: Verdict, sent_at: float) -> None:
         """Hand a stored end on: replay memory now, hint and replay cache in their own thread."""
         digest, policy = call.key.digest, call.policy
         ttl = seconds(policy.result_ttl)
