@@ -1,6 +1,8 @@
 """From a key to a claim: reads the row, decides, and sends the compare-and-set that the decision asks for."""
 
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
@@ -14,6 +16,7 @@ from singleflight_app.engine.failures import LOST_MESSAGE
 from singleflight_app.engine.ports import FlightStore, ReplayCache
 from singleflight_app.telemetry.signals import announce, lease_granted, lease_taken_over
 
+_HANDED_OUT = 10_000  #: generations remembered; older ones are long over
 TRIES = 3  #: double clicks commit inside each other's statements; the second try nearly always has the row
 _GRANTS = {Claim.OWNER_NEW, Claim.OWNER_TAKEOVER, Claim.OWNER_RETRY}
 _REPLAYS = {Claim.REPLAY_SUCCESS, Claim.REPLAY_FAILURE}
@@ -35,9 +38,41 @@ class Claiming:
     ) -> None:
         self._store, self._cache, self._owner = store, cache, owner
         self._running, self._monotonic = running, monotonic
+        self._lock = threading.Lock()
+        self._claims: Counter[bytes] = Counter()  # under way, by key
+        self._handed_out: dict[int, None] = {}  # generations that somebody here ran, oldest first
 
     def claim(self, call: Call[Any]) -> Step:
         """Return what this caller is: owner, replayer or follower. After `TRIES` lost races it follows."""
+        digest = call.key.digest
+        with self._lock:
+            self._claims[digest] += 1
+        try:
+            step = self._claim(call)
+            if isinstance(step, Granted):
+                self._remember(step.row.generation)
+            return step
+        finally:
+            with self._lock:
+                self._claims[digest] -= 1
+                if not self._claims[digest]:
+                    del self._claims[digest]
+
+    def _remember(self, generation: int) -> None:
+        with self._lock:
+            self._handed_out[generation] = None
+            while len(self._handed_out) > _HANDED_OUT:
+                del self._handed_out[next(iter(self._handed_out))]
+
+    def _may_adopt(self, digest: bytes, generation: int) -> bool:
+        """Tell an orphan grant from one that was handed out, or whose reply another claim of this process awaits.
+
+        A worker and a caller of one process may claim the same key side by side.
+        """
+        with self._lock:
+            return generation not in self._handed_out and self._claims[digest] == 1
+
+    def _claim(self, call: Call[Any]) -> Step:
         row: FlightSnapshot | None = None
         wanted: Claim | None = None
         for _ in range(TRIES):
@@ -50,6 +85,8 @@ class Claiming:
                 return self._granted(call, row, Claim.OWNER_NEW, sent_at)
             claim = decide(row, self._asking(call))
             if claim is Claim.ORPHAN_GRANT:
+                if not self._may_adopt(call.key.digest, row.generation):
+                    return Follow(row)
                 return self._granted(call, row, wanted or claim, sent_at)
             if claim in _REPLAYS:
                 return Found(row.settled(), row.outcome_remaining or 0.0, sent_at)

@@ -70,7 +70,6 @@ class Heartbeat:
         self._max_late, self._max_late_bytes = limits
         self._changed = threading.Condition()
         self._leases: dict[int, Lease] = {}  # by generation
-        self._given_up: dict[int, float] = {}  # generations whose end is not in the row, until their lease is over
         self._wakes_at = float("-inf")  #: until when the thread sleeps, if nobody wakes it
         self._is_started = self._is_closed = False
 
@@ -83,15 +82,9 @@ class Heartbeat:
             self._wake_by(self._due(lease))
 
     def release(self, lease: Lease) -> None:
-        """Stop beating for a lease that is settled or lost."""
+        """Stop beating for a lease that is settled, lost or given up."""
         with self._changed:
             self._leases.pop(lease.generation, None)
-
-    def give_up(self, lease: Lease) -> None:
-        """Stop beating for a lease whose end could not be written: nobody here may adopt it while it lasts."""
-        with self._changed:
-            self._leases.pop(lease.generation, None)
-            self._given_up[lease.generation] = self._monotonic() + lease.policy.lease
 
     def settle_later(self, lease: Lease, settled: Settled, *, within: float) -> bool:
         """Keep an end that could not be written, and the lease with it; False: there are too many already."""
@@ -119,12 +112,9 @@ class Heartbeat:
             return list(self._leases.values())
 
     def generations(self) -> set[int]:
-        """Return the generations that this process runs, has yet to settle or gave up."""
+        """Return the generations that this process runs or has yet to settle."""
         with self._changed:
-            if self._given_up:
-                now = self._monotonic()
-                self._given_up = {number: until for number, until in self._given_up.items() if until > now}
-            return {*self._leases, *self._given_up}
+            return set(self._leases)
 
     def close(self) -> None:
         """End the thread at its next turn."""
@@ -186,12 +176,10 @@ class Heartbeat:
                 self._write_late(lease, now)
 
     def _write_late(self, lease: Lease, now: float) -> None:
-        if self._settle_late(lease):
+        if now >= lease.late_until or self._settle_late(lease):
             self.release(lease)
-        elif now >= lease.late_until:
-            self.give_up(lease)
         else:
-            lease.beat_at = max(lease.beat_at, now + lease.policy.heartbeat / _RETRIES_PER_BEAT)
+            lease.beat_at = now + lease.policy.heartbeat / _RETRIES_PER_BEAT
 
     def _end_hung_call(self, lease: Lease) -> None:
         self.release(lease)

@@ -109,7 +109,7 @@ class Owning:
         try:
             verdict = self._settle(lease, end.written)
         except BaseException:
-            self.heartbeat.give_up(lease)  # interrupted: the lease runs out by itself
+            self.heartbeat.release(lease)  # interrupted: the lease runs out by itself
             raise
         if verdict.is_refused:
             flight.retire()
@@ -167,14 +167,14 @@ class Owning:
         except CoordinationUnavailable as exc:
             within = seconds(lease.policy.result_ttl)
             if not self.heartbeat.settle_later(lease, settled, within=within):
-                self.heartbeat.give_up(lease)
+                self.heartbeat.release(lease)
             announce(coordination_failed, component="settle", error=type(exc).__name__)
             return Verdict()
         except Exception as exc:
             # PostgreSQL refused the values: trying again would not help, and the answer goes out all the same.
             logger.exception("the end of %s could not be stored", lease.key)
             announce(coordination_failed, component="settle", error=type(exc).__name__)
-            self.heartbeat.give_up(lease)
+            self.heartbeat.release(lease)
             self._settle_plainly(lease)
             return Verdict()
 

@@ -1,7 +1,9 @@
 """Callers of a process whose lease is lost, and rows that somebody else holds locked: nobody is left behind."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import psycopg
 import pytest
@@ -141,6 +143,36 @@ def test_a_worker_runs_what_its_own_process_waits_for(unique: str) -> None:
 
         assert (outcome.value, outcome.role) == ("worked", Role.OWNER)
         assert follower.result(20).value == "worked"
+
+
+def test_a_grant_on_its_way_to_a_worker_is_no_orphan(unique: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P1: a caller of the same process sees the worker's lease before the worker has its reply, and follows it."""
+    granted, may_arrive = threading.Event(), threading.Event()
+    worker, caller = Counted("worked"), Counted("not called")
+    with nodes(1) as (one,):
+        key = one.key("calm-row", {"key": unique})
+        answer = one.runtime.queue.submit(key, label="", arguments={"text": '"x"'})
+        assert answer is not None
+        grant = one.runtime.store.grant
+
+        def slow_grant(*args: Any, **kwargs: Any) -> object:  # noqa: ANN401  (the store's own arguments)
+            row = grant(*args, **kwargs)
+            granted.set()
+            assert may_arrive.wait(20)
+            return row
+
+        monkeypatch.setattr(one.runtime.store, "grant", slow_grant)
+        policy = one.runtime.settings.policy("calm-row")
+        work = Call(key, policy, worker, for_policy(str, policy), 0.0, "", answer[1].flight_id)
+        worked = begin(one.runtime.coordinator.run, work)
+        assert granted.wait(20)
+        follower = begin(one.run, "calm-row", {"key": unique}, caller)
+        one.wait_for_follower("calm-row")
+
+        may_arrive.set()
+
+        assert (worked.result(20).value, follower.result(20).value) == ("worked", "worked")
+        assert (worker.count, caller.count) == (1, 0)
 
 
 def test_one_locked_row_is_no_outage(unique: str) -> None:
