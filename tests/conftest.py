@@ -2,11 +2,13 @@
 
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from config.servers import start_servers
 from singleflight_app import wiring
+from tests.embedded import Folder, folder, leave
 
 
 @pytest.fixture(scope="session")
@@ -35,3 +37,20 @@ def empty_tables(transactional_db: None) -> None:
 
     for model in (Flight, FlightEvent, StageStat):
         model.objects.all().delete()
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database that was made and stopped: copies of it save the making."""
+    path = tmp_path_factory.mktemp("made") / "servers"
+    with folder(path) as here:
+        leave(here.user())
+        here.wait_for_the_end()
+    return path
+
+
+@pytest.fixture
+def here(tmp_path: Path, template: Path) -> Iterator[Folder]:
+    """A folder with a database."""
+    with folder(tmp_path / "servers", template) as made:
+        yield made

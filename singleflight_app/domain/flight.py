@@ -117,5 +117,4 @@ class Identity:
     """Who this process is to the others: host, pid and a random part, drawn anew in a forked child."""
 
     def __init__(self) -> None:
-        self.pid = os.getpid()
-        self.name = f"{socket.gethostname()}:{self.pid}:{secrets.token_hex(6)}"
+        self.name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(6)}"

@@ -43,7 +43,6 @@ class Lease:
     beat_at: float = 0.0
     is_background: bool = False  #: run by a worker, with arguments in the row
     is_lost: bool = False
-    lost_reason: str = ""  #: "superseded", "cancelled" or "vanished"
     is_timed_out: bool = False
     late: Settled | None = None  #: the end that could not be written yet
     late_until: float = 0.0
@@ -216,7 +215,6 @@ class Heartbeat:
         return None
 
     def _lose(self, lease: Lease, reason: str) -> None:
-        lease.lost_reason = reason
         self.release(lease)
         lease.is_lost = True
         lease.on_lost()

@@ -155,12 +155,17 @@ class Database:
     def _try(self, statement: bytes, parameters: Mapping[str, Any]) -> Rows:
         pool = self._current_pool()
         connection = pool.getconn()
-        self._busy += 1  # not exact under threads, and need not be: zero or not is what counts
+        self._count_busy(1)
         try:
             return connection.execute(statement, parameters, binary=True).fetchall()
         finally:
-            self._busy -= 1
+            self._count_busy(-1)
             pool.putconn(connection)
+
+    def _count_busy(self, change: int) -> None:
+        # Under the lock: a count that drifted would take a dead server for a busy pool, or the reverse, for good.
+        with self._lock:
+            self._busy += change
 
     def _current_pool(self) -> ConnectionPool[BoundedConnection]:
         target = self._target()

@@ -4,7 +4,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -12,23 +11,6 @@ import pytest
 
 from tests.embedded import POSTGRES_ALONE, Folder, folder, kill, leave
 from tests.waiting import until
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database that was made and stopped: copies of it save the making."""
-    path = tmp_path_factory.mktemp("made") / "servers"
-    with folder(path) as here:
-        leave(here.user())
-        here.wait_for_the_end()
-    return path
-
-
-@pytest.fixture
-def here(tmp_path: Path, template: Path) -> Iterator[Folder]:
-    """A folder with a database."""
-    with folder(tmp_path / "servers", template) as made:
-        yield made
 
 
 def answer(here: Folder) -> tuple[object, ...] | None:

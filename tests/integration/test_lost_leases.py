@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from django.db import connection
 
-from singleflight_app import InvalidRequest, Role, StillRunning
+from singleflight_app import InvalidRequest, LeaseLost, Role, StillRunning, current_flight
 from singleflight_app.domain.keys import FlightKey
 from singleflight_app.engine.call import Call
 from singleflight_app.models import Flight
@@ -70,6 +70,36 @@ def test_a_lost_lease_frees_the_line_behind_its_call(unique: str) -> None:
         assert one.run("fast", {"key": unique}, Counted("not called")).value == "newer"
         late.let_go()
         assert (owner.result(20).value, owner.result(20).role) == ("newer", Role.FOLLOWER)
+
+
+def test_a_call_can_see_that_its_lease_is_lost_and_stop(unique: str) -> None:
+    """R3: `raise_if_lost` spares a replaced owner the rest of its work; its caller gets the newer answer."""
+    begun, may_look = threading.Event(), threading.Event()
+    seen: list[LeaseLost] = []
+
+    def call() -> str:
+        current_flight().raise_if_lost()
+        begun.set()
+        assert may_look.wait(20)
+        try:
+            current_flight().raise_if_lost()
+        except LeaseLost as exc:
+            seen.append(exc)
+            raise
+        return "late"
+
+    with nodes(2) as (one, other), _elsewhere() as writer:
+        key = one.key("fast", {"key": unique})
+        owner = begin(one.run, "fast", {"key": unique}, call)
+        assert begun.wait(20)
+        _change(writer, key, "lease_expires_at = clock_timestamp(), owner = ''")
+        other.run("fast", {"key": unique}, Counted("newer"))
+        until(lambda: not one.runtime.coordinator.running(), "the loss to be noticed")
+
+        may_look.set()
+
+        assert owner.result(20).value == "newer"
+        assert [lost.flight_id for lost in seen] == [owner.result(20).flight_id]
 
 
 def test_an_owner_whose_lease_was_expired_by_hand_does_not_wait_for_nobody(unique: str) -> None:

@@ -1,6 +1,5 @@
 """The embedded servers in the ordinary run of things: shared by their users, and gone after the last."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -8,23 +7,6 @@ import pytest
 
 from tests.embedded import POSTGRES_ALONE, USING, Folder, folder, leave
 from tests.waiting import until
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database that was made and stopped: copies of it save the making."""
-    path = tmp_path_factory.mktemp("made") / "servers"
-    with folder(path) as here:
-        leave(here.user())
-        here.wait_for_the_end()
-    return path
-
-
-@pytest.fixture
-def here(tmp_path: Path, template: Path) -> Iterator[Folder]:
-    """A folder with a database."""
-    with folder(tmp_path / "servers", template) as made:
-        yield made
 
 
 def test_first_start_makes_the_database_and_says_so_once(tmp_path: Path) -> None:
