@@ -12,12 +12,13 @@
     score_answer.outcome(interview_id=7, question_id=1, answer="...")  # with role, layer, generation
     score_answer.submit(interview_id=7, question_id=1, answer="...")   # on a Celery worker
     score_answer.forget(interview_id=7, question_id=1, answer="...")   # ask anew from now on
+    score_answer.options(fresh=True)(interview_id=7, ...)              # also: sample=2, wait_timeout=20
 
-Add "singleflight_app" to INSTALLED_APPS and run `manage.py migrate`. No setting is needed to start;
-docs/settings.md lists those there are.
+On an `async def` the same forms are awaited. Add "singleflight_app" to INSTALLED_APPS and run `manage.py migrate`. No
+setting is needed to start; docs/settings.md lists those there are.
 """
 
-from singleflight_app.api import SingleFlight, run, single_flight
+from singleflight_app.api import AsyncSingleFlight, SingleFlight, arun, run, single_flight
 from singleflight_app.domain.exceptions import (
     CoordinationUnavailable,
     ExecutionTimedOut,
@@ -28,6 +29,7 @@ from singleflight_app.domain.exceptions import (
     Overloaded,
     OwnerLost,
     ReentrantFlight,
+    Rejected,
     ResultTooLarge,
     ResultUnreadable,
     SingleFlightError,
@@ -37,10 +39,12 @@ from singleflight_app.domain.flight import Outcome, Usage
 from singleflight_app.domain.keys import GLOBAL, FlightKey
 from singleflight_app.domain.states import Layer, Role
 from singleflight_app.engine.context import FlightContext, current_flight
-from singleflight_app.engine.handles import FlightHandle
+from singleflight_app.engine.handles import AsyncFlightHandle, FlightHandle
 
 __all__ = [
     "GLOBAL",
+    "AsyncFlightHandle",
+    "AsyncSingleFlight",
     "CoordinationUnavailable",
     "ExecutionTimedOut",
     "FlightCancelled",
@@ -55,6 +59,7 @@ __all__ = [
     "Overloaded",
     "OwnerLost",
     "ReentrantFlight",
+    "Rejected",
     "ResultTooLarge",
     "ResultUnreadable",
     "Role",
@@ -62,6 +67,7 @@ __all__ = [
     "SingleFlightError",
     "StillRunning",
     "Usage",
+    "arun",
     "current_flight",
     "run",
     "single_flight",

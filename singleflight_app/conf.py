@@ -35,7 +35,7 @@ class Settings:
     database: str = "default"
     cache: str | None = "default"
     pool_size: int = 8
-    prepare_statements: bool = True
+    prepare_statements: bool | None = None
     poll_interval: float = 0.5
     stream_length: int = 10_000
     memory_entries: int = 10_000
@@ -113,7 +113,7 @@ def _refusal(name: str, value: object) -> str | None:
     if name == "CACHE":
         return None if value is None or (isinstance(value, str) and value) else "name an alias of CACHES, or None"
     if name == "PREPARE_STATEMENTS":
-        return None if isinstance(value, bool) else "give True or False"
+        return None if value is None or isinstance(value, bool) else "give True or False, or None to find out"
     if name == "EVENT_RETENTION":
         return None if isinstance(value, timedelta) and value > timedelta(0) else "give a datetime.timedelta"
     if name == "POLL_INTERVAL":

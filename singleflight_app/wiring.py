@@ -7,8 +7,12 @@ import atexit
 import os
 import threading
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
+from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 from django.core.signals import setting_changed
+from django.db import connections
 
 from singleflight_app.conf import Settings, get_settings
 from singleflight_app.domain.exceptions import InvalidRequest
@@ -30,6 +34,21 @@ NEEDS_POSTGRESQL = 'this needs PostgreSQL; set SINGLEFLIGHT["MODE"] to "hybrid" 
 RUN_FLIGHT = "singleflight.run_flight"  #: name of the Celery task
 BROKER_PAUSE = 10.0  #: seconds without messages after a failure: a broker that is away costs one caller, not each
 _TICKET_LEEWAY = 60.0  #: seconds that an empty cache entry outlives the longest call
+
+
+@asynccontextmanager
+async def own_connections() -> AsyncIterator[None]:
+    """Give an async call its own thread for Django's sync code, and close the connections that it opened there.
+
+    Without it the call would hold on to its first caller's request, whose thread is gone when that caller is.
+    """
+    context = ThreadSensitiveContext()
+    async with context:
+        try:
+            yield
+        finally:
+            if context in SyncToAsync.context_to_thread_executor:
+                await sync_to_async(connections.close_all)()
 
 
 class Runtime:
@@ -56,6 +75,8 @@ class Runtime:
             may_degrade=settings.mode == "hybrid",
             poll_interval=settings.poll_interval,
             late_limits=(settings.unsettled_flights, settings.unsettled_bytes),
+            workers=settings.pool_size,
+            around=own_connections,
         )
 
     @property
@@ -64,6 +85,15 @@ class Runtime:
         if not isinstance(self.store, PostgresFlights):
             raise InvalidRequest('this needs PostgreSQL; set SINGLEFLIGHT["MODE"] to "hybrid" or "distributed"')
         return self.store
+
+    def forget(self, *, digest: bytes | None = None, flight_id: int | None = None, actor: str = "") -> bool:
+        """Drop an outcome in the row, then in every layer above it; False: there was none."""
+        forgotten = self.store.forget(digest=digest, flight_id=flight_id, actor=actor)
+        if forgotten is None:
+            return False
+        self.coordinator.forgotten(forgotten)
+        self.hint(forgotten)
+        return not forgotten.already
 
     def hint(self, moved: Forgotten) -> None:
         """Tell the followers of a flight that was moved by hand."""
@@ -137,6 +167,7 @@ def _after_fork() -> None:
     global _runtime, _lock  # noqa: PLW0603
     _lock = threading.Lock()
     if _runtime is not None:
+        _runtime.coordinator.after_fork()
         _left_behind.append(_runtime)
         _runtime = None
 

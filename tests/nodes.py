@@ -69,9 +69,9 @@ class Node:
         self.runtime.hint(forgotten)
         return not forgotten.already
 
-    def line_of(self, key: FlightKey) -> LocalFlight | None:
+    def line_of(self, key: FlightKey, *, is_fresh: bool = False) -> LocalFlight | None:
         """What the callers of this node share who ask for a key just now."""
-        return self.runtime.coordinator._local._flights.get(key.digest)
+        return self.runtime.coordinator._local._flights.get((key.digest, is_fresh))
 
     def callers_of(self, key: FlightKey) -> int:
         """How many callers of this node ask for a key just now, its owner included."""

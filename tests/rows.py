@@ -8,6 +8,7 @@ from typing import Any
 
 from django.utils import timezone
 
+from singleflight_app.domain.records import FlightSnapshot, Full
 from singleflight_app.domain.states import Status
 from singleflight_app.models import Flight, FlightEvent, StageStat
 
@@ -65,3 +66,15 @@ def stat_row(**columns: object) -> StageStat:
     """Store and return the ledger's row of a stage and hour."""
     hour = timezone.now().replace(minute=0, second=0, microsecond=0)
     return StageStat.objects.create(**{"stage": "interview-score", "hour": hour, **columns})
+
+
+def row_in(answer: tuple[bool, FlightSnapshot] | Full | None) -> FlightSnapshot:
+    """Return the row that a claim brought."""
+    assert isinstance(answer, tuple), f"no row: {answer}"
+    return answer[1]
+
+
+def granted_in(answer: FlightSnapshot | Full | None) -> FlightSnapshot:
+    """Return the row that a grant brought."""
+    assert isinstance(answer, FlightSnapshot), f"not granted: {answer}"
+    return answer

@@ -26,6 +26,8 @@ class Asking:
     running: Collection[int] = frozenset()
     may_take_over: bool = True
     starts_pending: bool = False
+    #: Of a `fresh` caller: the generation that was there when it asked; only a higher one is an answer.
+    above: int | None = None
 
 
 def decide(row: FlightSnapshot, asking: Asking) -> Claim:
@@ -35,7 +37,7 @@ def decide(row: FlightSnapshot, asking: Asking) -> Claim:
         return _about_running(row, asking)
     if status is Status.PENDING:
         return _about_pending(row, asking)
-    if status is Status.CANCELLED or row.forgotten or _is_past(row.outcome_remaining):
+    if status is Status.CANCELLED or _is_no_answer(row, asking) or _is_past(row.outcome_remaining):
         return Claim.OWNER_NEW
     if status is Status.SUCCEEDED:
         return Claim.REPLAY_SUCCESS
@@ -48,7 +50,7 @@ def _about_running(row: FlightSnapshot, asking: Asking) -> Claim:
     if not _is_past(row.lease_remaining):
         if row.owner == asking.owner and row.generation not in asking.running:
             return Claim.ORPHAN_GRANT
-        return Claim.WAIT_OUT if row.forgotten else Claim.FOLLOWER_WAIT
+        return Claim.WAIT_OUT if _is_no_answer(row, asking) else Claim.FOLLOWER_WAIT
     if not asking.may_take_over or row.server_age < asking.policy.lease:
         return Claim.FOLLOWER_WAIT
     if not asking.policy.takeover or row.takeovers >= asking.policy.max_takeovers:
@@ -60,7 +62,12 @@ def _about_pending(row: FlightSnapshot, asking: Asking) -> Claim:
     timed_out = row.pending_age is not None and row.pending_age >= seconds(asking.policy.pending_timeout)
     if asking.starts_pending or timed_out:
         return Claim.OWNER_NEW
-    return Claim.FOLLOWER_WAIT
+    return Claim.WAIT_OUT if _is_no_answer(row, asking) else Claim.FOLLOWER_WAIT
+
+
+def _is_no_answer(row: FlightSnapshot, asking: Asking) -> bool:
+    """Tell whether what this generation came or comes to answers nobody who asks now."""
+    return row.forgotten or (asking.above is not None and row.generation <= asking.above)
 
 
 def _is_past(remaining: float | None) -> bool:

@@ -26,7 +26,10 @@ class StillRunning(SingleFlightError):
 
 
 class FlightFailed(SingleFlightError):
-    """The flight that this caller shared or replayed ended with an error; the failure is stored."""
+    """The flight that this caller shared or replayed ended with an error; the failure is stored.
+
+    `retryable`: whoever asks from now on gets a new call, once a provider's Retry-After is over.
+    """
 
     def __init__(
         self, error_type: str, message: str, *, retryable: bool = False, generation: int | None = None
@@ -66,6 +69,20 @@ class Overloaded(SingleFlightError):
     def __init__(self, reason: str, retry_after: float) -> None:
         super().__init__(f"{reason}; ask again in {retry_after:.0f} s")
         self.reason, self.retry_after = reason, retry_after
+
+
+class Rejected(SingleFlightError):
+    """What the function returned is no answer: raised by `accept=`, or by the function; stored as a failure.
+
+    `retryable`: a later caller may call again, after `retry_after` seconds if that is given. `value` is what the
+    function returned, at the caller whose own call it was.
+    """
+
+    value: object = None
+
+    def __init__(self, reason: str, *, retryable: bool = False, retry_after: float | None = None) -> None:
+        super().__init__(reason)
+        self.reason, self.retryable, self.retry_after = reason, retryable, retry_after
 
 
 class CoordinationUnavailable(SingleFlightError):

@@ -77,6 +77,7 @@ class Failure:
     message: str
     retryable: bool
     size: int = 0  #: raw bytes of a result that was too large to store
+    retry_after: float = 0.0  #: seconds that the provider asked to be left alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,7 @@ class Settled:
     usage: Usage = NO_USAGE
     superseded: bool = False
     degraded: bool = False
+    retries: int = 0  #: requests that were made again inside the call
 
 
 @dataclass(frozen=True, slots=True)

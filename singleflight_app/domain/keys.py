@@ -72,13 +72,18 @@ def flight_key(
     request: Mapping[str, object],
     *,
     versions: tuple[str, ...] = (),
+    sample: int = 1,
 ) -> FlightKey:
-    """Return the key of a request; an argument that has no canonical form is `InvalidRequest`."""
+    """Return the key of a request; an argument that has no canonical form is `InvalidRequest`.
+
+    `sample` tells further answers to one question apart; the first has the key of no sample at all.
+    """
     text_of_scope = check_scope(stage, scope)
     head, tail = _frame(namespace, stage, versions)
     try:
         body = rfc8785.dumps(_mapping(request, "", 0))
-        text = b'%b,"request":%b,"scope":%b,%b' % (head, body, rfc8785.dumps(text_of_scope), tail)
+        number = b"" if sample == 1 else b',"sample":%d' % sample
+        text = b'%b,"request":%b%b,"scope":%b,%b' % (head, body, number, rfc8785.dumps(text_of_scope), tail)
     except (rfc8785.CanonicalizationError, UnicodeError) as exc:
         problem = f"stage {stage!r}: a string in the request is no valid Unicode ({exc}); pass clean text, or bytes"
         raise InvalidRequest(problem) from exc
@@ -99,6 +104,12 @@ def check_stage(stage: object) -> None:
         raise InvalidRequest(
             f"stage {stage!r} is no stage name; use letters, digits, '-', '_' and '.', at most 100 of them"
         )
+
+
+def check_sample(sample: object) -> None:
+    """Refuse a sample that is no number from 1 on."""
+    if isinstance(sample, bool) or not isinstance(sample, int) or not 1 <= sample < _SAFE_INTEGER:
+        raise InvalidRequest(f"the sample is {sample!r}; give a whole number: 1 is the first answer, 2 the second")
 
 
 def check_scope(stage: str, scope: object) -> str:

@@ -4,10 +4,12 @@ Durations are seconds. A `remaining` was computed by the database and is as of t
 ran; no wall-clock time of this process enters.
 """
 
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import NamedTuple
 
 from singleflight_app.domain.flight import Failure, Settled, StoredResult, Usage
+from singleflight_app.domain.policy import StagePolicy
 from singleflight_app.domain.states import Status
 
 
@@ -72,12 +74,40 @@ class LeaseState(NamedTuple):
     forgotten: bool
 
 
+class Progress(NamedTuple):
+    """How far a call says it is."""
+
+    fraction: float  #: from 0 to 1
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Full:
+    """No room for one more running call: by which limit, in a sentence, and after how many seconds to ask again.
+
+    `is_final`: waiting for room would be in vain.
+    """
+
+    limit: str
+    reason: str
+    retry_after: float
+    is_final: bool = False
+
+    @classmethod
+    def of(cls, limit: str, stage: str, policy: StagePolicy) -> "Full":
+        """Return the refusal by one of a stage's limits."""
+        where = "in this process" if limit == "max_local_calls" else "in the cluster"
+        reason = f"{getattr(policy, limit)} calls of stage {stage} run {where}, the most that may ({limit})"
+        return cls(limit, reason, policy.heartbeat)
+
+
 class Beat(NamedTuple):
-    """One lease to renew, for `lease` seconds from now."""
+    """One lease to renew, for `lease` seconds from now; `progress` replaces what the row has, None leaves it."""
 
     flight_id: int
     generation: int
     lease: float
+    progress: Progress | None = None
 
 
 class Forgotten(NamedTuple):

@@ -18,12 +18,19 @@ def check_function(function: object, stage: str) -> None:
     if isinstance(function, classmethod | staticmethod):
         kind = type(function).__name__
         raise InvalidRequest(f"stage {stage!r}: put @single_flight below @{kind}, on the plain function")
-    if inspect.iscoroutinefunction(function):
-        raise InvalidRequest(f"stage {stage!r}: an async function can't be folded yet; decorate a plain def")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise InvalidRequest(f"stage {stage!r}: a generator is read once and can't be shared; return what it collects")
     if not inspect.isfunction(function):
         raise InvalidRequest(f"stage {stage!r}: decorate a function, not a {type(function).__qualname__}")
+
+
+def check_accept(accept: object, stage: str) -> None:
+    """Refuse an `accept=` that could not look at a result there and then."""
+    if accept is None:
+        return
+    if not callable(accept) or inspect.iscoroutinefunction(accept):
+        repair = "give a plain function of the result that raises Rejected"
+        raise InvalidRequest(f"stage {stage!r}: accept is {accept!r}; {repair}")
 
 
 def receiver_of(function: Callable[..., object], signature: inspect.Signature) -> str | None:

@@ -1,6 +1,7 @@
 """Background flights: the row is the queue, a message only a nudge that may be lost or come twice."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from singleflight_app.domain.decision import Asking, decide
@@ -21,23 +22,35 @@ def submit(
     *,
     owner: str,
     send: Callable[[int], object],
+    on_replaced: Callable[[bytes, int], object],
 ) -> FlightSnapshot:
-    """Commit a pending flight and send its message, or join or replay the flight that there is."""
+    """Commit a pending flight and send its message, or join or replay the flight that there is.
+
+    `on_replaced` is told the key and the generation of an outcome that a fresh flight replaces.
+    """
     asking = Asking(policy=call.policy, owner=owner, may_take_over=queue.may_take_over(call.policy.lease))
     for _ in range(TRIES):
         answer = queue.submit(call.key, label=call.label, arguments=arguments)
         if answer is None:
             continue
         is_new, row = answer
+        if call.is_fresh and asking.above is None:
+            asking = replace(asking, above=0 if is_new else row.generation)
         claim = None if is_new else decide(row, asking)
         if claim is Claim.WAIT_OUT:
-            raise Overloaded("the call of this key that was forgotten still runs", call.policy.heartbeat)
+            raise Overloaded("a call of this key that is no answer any more still runs", call.policy.heartbeat)
         if claim is not None and claim not in _QUEUED:
             if row.status == Status.PENDING:
                 send(row.flight_id)  # it may be our own, whose reply was lost; a second message harms nothing
             return row
-        queued = row if is_new else queue.queue(row, kind="submitted", arguments=arguments, policy=call.policy)
+        queued = (
+            row
+            if is_new
+            else queue.queue(row, kind="submitted", arguments=arguments, policy=call.policy, is_fresh=call.is_fresh)
+        )
         if queued is not None:
+            if call.is_fresh and not is_new:
+                on_replaced(call.key.digest, row.generation)
             send(queued.flight_id)
             return queued
     raise CoordinationUnavailable(f"{call.key} moved {TRIES} times while it was submitted; submit it again")

@@ -3,12 +3,15 @@
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from singleflight_app.domain.exceptions import ResultUnreadable
+from singleflight_app.domain.exceptions import LeaseLost, ResultUnreadable
 from singleflight_app.domain.flight import Failure, Settled, StoredResult
 from singleflight_app.domain.states import Status
 from singleflight_app.engine.call import Call
 from singleflight_app.engine.context import FlightContext, running
-from singleflight_app.engine.failures import failure_of, too_large
+from singleflight_app.engine.failures import exception_of, failure_of, timed_out, too_large
+from singleflight_app.engine.guard import Tried, tried
+from singleflight_app.engine.limits import Slot
+from singleflight_app.engine.rim import Interrupted, Rim
 from singleflight_app.telemetry.signals import announce, result_changed
 
 R = TypeVar("R")
@@ -22,15 +25,27 @@ class End(Generic[R]):
     shared: Settled
     error: Exception | None = None
     copy: tuple[R] | None = None
+    is_interrupted: bool = False
 
 
-def make_call(call: Call[R], context: FlightContext) -> End[R]:
+async def make_call(call: Call[R], context: FlightContext, rim: Rim, slot: Slot) -> End[R]:
     """Run the function and put what it came to into storable form; only a BaseException gets out."""
-    try:
+
+    async def steps() -> Tried:
         with running(context):
-            value = call.function()
-    except Exception as exc:  # noqa: BLE001  (whatever the function raises is its flight's end)
-        return _failed(context, failure_of(exc, call.policy), exc)
+            return await tried(call, context, rim)
+
+    slot.begin()
+    try:
+        found = await rim.call(steps, context.interruption, on_return=slot.end)
+    except Interrupted:
+        return _interrupted(call, context)
+    if found.error is not None:
+        return _failed(context, failure_of(found.error, call.policy), found.error)
+    return _succeeded(call, context, found.value)
+
+
+def _succeeded(call: Call[R], context: FlightContext, value: R) -> End[R]:
     try:
         result = call.codec.encode(value)
         copy = call.codec.decode(result)
@@ -46,6 +61,17 @@ def make_call(call: Call[R], context: FlightContext) -> End[R]:
     return End(written, shared, copy=(copy,))
 
 
+def _interrupted(call: Call[R], context: FlightContext) -> End[R]:
+    """Return the end of an async call that was cancelled: it was superseded or cancelled, or ran too long."""
+    if context.is_superseded:
+        lost = LeaseLost(context.flight_id, context.generation)
+        end = _settled(context, Status.FAILED, failure=failure_of(lost, call.policy))
+        return End(end, end, lost, is_interrupted=True)
+    end = _settled(context, Status.TIMED_OUT, failure=timed_out(call.policy))
+    error = exception_of(end, replace(call.policy, reraise=()))
+    return End(end, end, error, is_interrupted=True)
+
+
 def _settled(
     context: FlightContext,
     status: Status,
@@ -53,7 +79,9 @@ def _settled(
     result: StoredResult | None = None,
     failure: Failure | None = None,
 ) -> Settled:
-    return Settled(context.flight_id, context.generation, status, result, failure, context.usage)
+    return Settled(
+        context.flight_id, context.generation, status, result, failure, context.usage, retries=context.retries
+    )
 
 
 def _failed(context: FlightContext, failure: Failure, error: Exception) -> End[R]:

@@ -9,19 +9,18 @@ from typing import Any
 
 from singleflight_app.domain.decision import Asking, decide
 from singleflight_app.domain.exceptions import CoordinationUnavailable, seconds
-from singleflight_app.domain.records import FlightSnapshot
+from singleflight_app.domain.records import FlightSnapshot, Full
 from singleflight_app.domain.states import Claim
-from singleflight_app.engine.call import Call, Follow, Found, Granted
+from singleflight_app.engine.call import Asked, Call, Follow, Found, Granted
 from singleflight_app.engine.failures import LOST_MESSAGE
-from singleflight_app.engine.ports import FlightStore, ReplayCache
+from singleflight_app.engine.ports import FlightStore, Memory, ReplayCache
 from singleflight_app.telemetry.signals import announce, lease_granted, lease_taken_over
 
 _HANDED_OUT = 10_000  #: generations remembered; older ones are long over
 TRIES = 3  #: double clicks commit inside each other's statements; the second try nearly always has the row
-_GRANTS = {Claim.OWNER_NEW, Claim.OWNER_TAKEOVER, Claim.OWNER_RETRY}
 _REPLAYS = {Claim.REPLAY_SUCCESS, Claim.REPLAY_FAILURE}
 
-Step = Granted | Found | Follow
+Step = Granted | Found | Follow | Full
 
 
 class Claiming:
@@ -31,24 +30,28 @@ class Claiming:
         self,
         store: FlightStore,
         cache: ReplayCache,
+        memory: Memory,
         *,
         owner: str,
         running: Callable[[], Collection[int]],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._store, self._cache, self._owner = store, cache, owner
+        self._store, self._cache, self._memory, self._owner = store, cache, memory, owner
         self._running, self._monotonic = running, monotonic
         self._lock = threading.Lock()
         self._claims: Counter[bytes] = Counter()  # under way, by key
         self._handed_out: dict[int, None] = {}  # generations that somebody here ran, oldest first
 
-    def claim(self, call: Call[Any]) -> Step:
-        """Return what this caller is: owner, replayer or follower. After `TRIES` lost races it follows."""
-        digest = call.key.digest
+    def claim(self, asked: Asked[Any], *, no_room: Full | None = None) -> Step:
+        """Return what this caller is: owner, replayer or follower. After `TRIES` lost races it follows.
+
+        With `no_room` for its call it becomes no owner: where it could, that is the answer.
+        """
+        digest = asked.call.key.digest
         with self._lock:
             self._claims[digest] += 1
         try:
-            step = self._claim(call)
+            step = self._claim(asked, no_room)
             if isinstance(step, Granted):
                 self._remember(step.row.generation)
             return step
@@ -72,58 +75,94 @@ class Claiming:
         with self._lock:
             return generation not in self._handed_out and self._claims[digest] == 1
 
-    def _claim(self, call: Call[Any]) -> Step:
+    def _claim(self, asked: Asked[Any], no_room: Full | None) -> Step:
         row: FlightSnapshot | None = None
         wanted: Claim | None = None
         for _ in range(TRIES):
             sent_at = self._monotonic()
-            answer = self._read_or_insert(call)
+            answer = self._read_or_insert(asked, no_room)
             if answer is None:
                 continue
+            if isinstance(answer, Full):
+                return answer
             is_granted, row = answer
             if is_granted:
-                return self._granted(call, row, Claim.OWNER_NEW, sent_at)
-            claim = decide(row, self._asking(call))
-            if claim is Claim.ORPHAN_GRANT:
-                if not self._may_adopt(call.key.digest, row.generation):
-                    return Follow(row)
-                return self._granted(call, row, wanted or claim, sent_at)
-            if claim in _REPLAYS:
-                return Found(row.settled(), row.outcome_remaining or 0.0, sent_at)
-            if claim in _GRANTS:
+                return self._granted(asked.call, row, Claim.OWNER_NEW, sent_at)
+            claim = decide(row, self._asking(asked))
+            step = self._without_a_move(asked.call, row, claim, sent_at)
+            if step is None and claim is Claim.OWNER_LOST:
+                self._lose(asked.call, row)
+            elif step is None:
+                step = no_room or self._moved(asked.call, row, claim, wanted, sent_at)
                 wanted = claim
-                if (step := self._grant(call, row, claim)) is not None:
-                    return step
-            elif claim is Claim.OWNER_LOST:
-                self._lose(call, row)
-            else:
-                return Follow(row)
+            if step is not None:
+                return step
         # A settled row that nobody could grant is locked by somebody: its end is not this caller's answer.
         return Follow(None if row is None or row.is_settled else row)
 
-    def _read_or_insert(self, call: Call[Any]) -> tuple[bool, FlightSnapshot] | None:
+    def _without_a_move(self, call: Call[Any], row: FlightSnapshot, claim: Claim, sent_at: float) -> Step | None:
+        """Return what the row is to this caller as it stands; None: the caller may move it."""
+        if claim in _REPLAYS:
+            return Found(row.settled(), row.outcome_remaining or 0.0, sent_at)
+        if claim is Claim.ORPHAN_GRANT and not self._may_adopt(call.key.digest, row.generation):
+            return Follow(row)
+        if claim in {Claim.FOLLOWER_WAIT, Claim.WAIT_OUT}:
+            return Follow(row, waits_out=claim is Claim.WAIT_OUT)
+        return None
+
+    def _moved(
+        self, call: Call[Any], row: FlightSnapshot, claim: Claim, wanted: Claim | None, sent_at: float
+    ) -> Step | None:
+        """Grant the flight to this caller; None: the row moved, or is being moved. A lost reply is found again here."""
+        if claim is Claim.ORPHAN_GRANT:
+            return self._granted(call, row, wanted or claim, sent_at)
+        return self._grant(call, row, claim)
+
+    def _read_or_insert(self, asked: Asked[Any], no_room: Full | None) -> tuple[bool, FlightSnapshot] | Full | None:
+        answer = self._sent(asked.call, no_room)
+        if asked.call.is_fresh and asked.above is None:
+            # What was there when the caller asked: nothing, if a rival's row is not visible yet.
+            asked.above = 0
+            if answer is not None and not isinstance(answer, Full):
+                is_granted, row = answer
+                asked.above = 0 if is_granted else row.generation
+        return answer
+
+    def _sent(self, call: Call[Any], no_room: Full | None) -> tuple[bool, FlightSnapshot] | Full | None:
         if call.pending is not None:
             row = self._store.read(call.pending)
             return None if row is None else (False, row)
-        return self._store.claim(call.key, label=call.label, owner=self._owner, lease=call.policy.lease)
+        if no_room is not None:
+            row = self._store.find(call.key.digest)
+            return no_room if row is None else (False, row)
+        return self._store.claim(call.key, label=call.label, owner=self._owner, policy=call.policy)
 
-    def _asking(self, call: Call[Any]) -> Asking:
+    def _asking(self, asked: Asked[Any]) -> Asking:
+        call = asked.call
         return Asking(
             policy=call.policy,
+            above=asked.above,
             owner=self._owner,
             running=self._running(),
             may_take_over=self._store.may_take_over(call.policy.lease),
             starts_pending=call.pending is not None,
         )
 
-    def _grant(self, call: Call[Any], row: FlightSnapshot, claim: Claim) -> Granted | None:
+    def _grant(self, call: Call[Any], row: FlightSnapshot, claim: Claim) -> Granted | Full | None:
         sent_at = self._monotonic()
         granted = self._store.grant(
-            row, claim, owner=self._owner, policy=call.policy, starts_pending=call.pending is not None
+            row,
+            claim,
+            owner=self._owner,
+            stage=call.key.stage,
+            policy=call.policy,
+            starts_pending=call.pending is not None,
+            is_fresh=call.is_fresh,
         )
-        if granted is None:
-            return None
-        if row.forgotten:
+        if granted is None or isinstance(granted, Full):
+            return granted
+        if row.forgotten or call.is_fresh:
+            self._memory.raise_floor(call.key.digest, row.generation)
             # `forget` raised this floor already, or told its caller that it could not.
             with suppress(CoordinationUnavailable):
                 self._cache.raise_floor(call.key.digest, row.generation)

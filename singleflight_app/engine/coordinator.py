@@ -6,24 +6,35 @@ Callers of one process that share a key share one claim and one wait (`local`); 
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from singleflight_app.domain.exceptions import InvalidRequest, Overloaded, ResultUnreadable, wait_budget
+from singleflight_app.domain.exceptions import (
+    CoordinationUnavailable,
+    InvalidRequest,
+    Overloaded,
+    ResultUnreadable,
+    wait_budget,
+)
 from singleflight_app.domain.flight import Outcome
-from singleflight_app.domain.records import Forgotten
+from singleflight_app.domain.keys import FlightKey
+from singleflight_app.domain.records import FlightSnapshot, Forgotten
 from singleflight_app.domain.states import Layer, Role, Status
-from singleflight_app.engine.call import Call, Ended
+from singleflight_app.engine.call import Asked, Call, Ended
 from singleflight_app.engine.claiming import Claiming
 from singleflight_app.engine.context import refuse_reentry
 from singleflight_app.engine.failures import exception_of
 from singleflight_app.engine.following import Following
-from singleflight_app.engine.handles import FlightHandle
-from singleflight_app.engine.leading import Asked, Leading, copy_of
+from singleflight_app.engine.guard import Breakers
+from singleflight_app.engine.handles import AsyncFlightHandle, FlightHandle
+from singleflight_app.engine.leading import Leading, copy_of
+from singleflight_app.engine.limits import Limits
 from singleflight_app.engine.local import LocalFlight, LocalFlights, Shared, Turn
+from singleflight_app.engine.looping import Around, LoopRim, Workers
 from singleflight_app.engine.owning import Owning
 from singleflight_app.engine.ports import FlightStore, Memory, Notifier, ReplayCache
+from singleflight_app.engine.rim import Rim, ThreadRim, finish
 from singleflight_app.engine.spreading import Spreading
 from singleflight_app.telemetry.signals import announce, caller_refused, flight_forgotten, request_answered
 
@@ -44,22 +55,36 @@ class Coordinator:
         may_degrade: bool,
         poll_interval: float,
         late_limits: tuple[int, int],
+        workers: int,
+        around: Around,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._cache, self._memory, self._monotonic = cache, memory, monotonic
-        self._local = LocalFlights()
-        self._following = Following(store, notifier, poll_interval=poll_interval, monotonic=monotonic)
-        self._spreading = Spreading(cache, notifier)
-        self._owning = Owning(store, memory, self._spreading, owner=owner, limits=late_limits, monotonic=monotonic)
-        claiming = Claiming(store, cache, owner=owner, running=self.running, monotonic=monotonic)
+        self._cache, self._memory, self._around, self._monotonic = cache, memory, around, monotonic
+        self._local, self._limits, self._workers = LocalFlights(), Limits(), Workers(workers)
+        self._following = Following(
+            store, notifier, poll_interval=poll_interval, on_hint=self._limits.stir, monotonic=monotonic
+        )
+        self._spreading, breakers = Spreading(cache, notifier), Breakers()
+        self._owning = Owning(
+            store,
+            memory,
+            self._spreading,
+            breakers=breakers,
+            owner=owner,
+            on_end=self._wake,
+            limits=late_limits,
+            monotonic=monotonic,
+        )
         self._leading = Leading(
             store,
             cache,
             memory,
             self._following,
-            claiming=claiming,
+            claiming=Claiming(store, cache, memory, owner=owner, running=self.running, monotonic=monotonic),
             owning=self._owning,
             spreading=self._spreading,
+            limits=self._limits,
+            breakers=breakers,
             may_degrade=may_degrade,
             monotonic=monotonic,
         )
@@ -67,20 +92,38 @@ class Coordinator:
     def run(self, call: Call[R]) -> Outcome[R]:
         """Return the outcome of the call's key: called, shared or replayed. docs/protocol.md tells the whole way."""
         started = self._monotonic()
-        refuse_reentry(call.key)
-        if call.may_replay_memory and (held := self._memory.look(call.key.digest)) is not None:
-            copy = copy_of(call, held)
-            if copy is not None:
-                return self._answer(call, Ended(held, Role.REPLAY, Layer.MEMORY, copy=copy), started)
-        ended = None
-        while ended is None:
-            with self._joined(call) as flight:
-                ended = self._take_turn(Asked(call, flight, started, partial(self.handle, call)))
+        ended = self._remembered(call)
+        if ended is None:
+            ended = finish(self._asked(call, ThreadRim(), started, partial(self.handle, call)))
         return self._answer(call, ended, started)
+
+    async def arun(self, call: Call[R]) -> Outcome[R]:
+        """Do what `run` does for a caller on an event loop, which it never holds up."""
+        started = self._monotonic()
+        ended = self._remembered(call)
+        if ended is None:
+            ended = await self._asked(call, self.loop_rim(), started, partial(self.ahandle, call))
+        return self._answer(call, ended, started)
+
+    def loop_rim(self) -> LoopRim:
+        """Return the rim of the running event loop."""
+        return LoopRim(self._workers, self._around)
 
     def handle(self, call: Call[R], flight_id: int | None, generation: int | None) -> FlightHandle[R]:
         """Return the way back to a flight of this call's key."""
-        return FlightHandle(call.key.stage, flight_id, generation, partial(self._wait_for, call))
+
+        def wait(handle: FlightHandle[R], timeout: float | None) -> Outcome[R]:
+            return _outcome(call, *finish(self._wait_for(call, handle, timeout, ThreadRim())))
+
+        return FlightHandle(call.key.stage, flight_id, generation, wait)
+
+    def ahandle(self, call: Call[R], flight_id: int | None, generation: int | None) -> AsyncFlightHandle[R]:
+        """Return the way back to a flight of this call's key, for a caller on an event loop."""
+
+        async def wait(handle: AsyncFlightHandle[R], timeout: float | None) -> Outcome[R]:
+            return _outcome(call, *await self._wait_for(call, handle, timeout, self.loop_rim()))
+
+        return AsyncFlightHandle(call.key.stage, flight_id, generation, wait)
 
     def forgotten(self, forgotten: Forgotten) -> None:
         """Raise the floor of a forgotten outcome in every layer; CoordinationUnavailable if unconfirmed."""
@@ -90,6 +133,12 @@ class Coordinator:
             facts = {"flight_id": forgotten.flight_id, "generation": forgotten.generation}
             announce(flight_forgotten, stage=forgotten.stage, **facts)
 
+    def replaced(self, digest: bytes, generation: int) -> None:
+        """Raise the floor over an outcome that a fresh flight replaces, as far as Redis can be reached."""
+        self._memory.raise_floor(digest, generation)
+        with suppress(CoordinationUnavailable):
+            self._cache.raise_floor(digest, generation)
+
     def drain(self, timeout: float) -> None:
         """Return once hints and cache entries of what has ended are sent, or after `timeout` seconds."""
         self._spreading.drain(timeout)
@@ -98,12 +147,41 @@ class Coordinator:
         """Return the generations that this process runs or has yet to settle."""
         return self._owning.heartbeat.generations()
 
+    def after_fork(self) -> None:
+        """Let a forked child come back from its parent's call: no lock that it meets may be held by a lost thread."""
+        self._local.after_fork()
+        self._following.after_fork()
+        self._limits.after_fork()
+
     def close(self) -> None:
         """Release every lease and end the threads."""
         self._owning.release_all()
         self._owning.heartbeat.close()
         self._following.close()
         self._spreading.close()
+        self._workers.close()
+
+    def _wake(self, key: FlightKey) -> None:
+        """Let those of this process look who wait for the end of a flight, or for the room that it leaves."""
+        self._following.wake(key.digest)
+        self._limits.stir(key.stage)
+
+    def _remembered(self, call: Call[R]) -> Ended[R] | None:
+        refuse_reentry(call.key)
+        if not (call.policy.replay_memory and call.may_replay):
+            return None
+        held = self._memory.look(call.key.digest)
+        copy = None if held is None else copy_of(call, held)
+        return None if held is None or copy is None else Ended(held, Role.REPLAY, Layer.MEMORY, copy=copy)
+
+    async def _asked(
+        self, call: Call[R], rim: Rim, started: float, handle: Callable[[int | None, int | None], object]
+    ) -> Ended[R]:
+        ended = None
+        while ended is None:
+            with self._joined(call) as flight:
+                ended = await self._take_turn(Asked(call, flight, rim, started, handle))
+        return ended
 
     @contextmanager
     def _joined(self, call: Call[Any]) -> Iterator[LocalFlight]:
@@ -112,29 +190,37 @@ class Coordinator:
             yield LocalFlight()  # a worker must not stand in line behind those who wait for it
             return
         try:
-            flight = self._local.join(digest, max_waiters=policy.max_waiters, retry_after=policy.heartbeat)
+            flight = self._local.join(
+                digest, is_fresh=call.is_fresh, max_waiters=policy.max_waiters, retry_after=policy.heartbeat
+            )
         except Overloaded:
             announce(caller_refused, stage=call.key.stage, reason="max_waiters")
             raise
         try:
             yield flight
         finally:
-            self._local.leave(digest, flight)
+            self._local.leave(digest, flight, is_fresh=call.is_fresh)
 
-    def _take_turn(self, asked: Asked[R]) -> Ended[R] | None:
+    async def _take_turn(self, asked: Asked[R]) -> Ended[R] | None:
         """Lead the key, or wait behind this process's leader; None: ask again."""
         flight = asked.flight
         try:
-            turn = flight.wait_turn(asked.deadline - self._monotonic())
+            turn = await flight.wait_turn(asked.bell, asked.deadline - self._monotonic())
         except TimeoutError:
             raise asked.still_running(self._monotonic()) from None
-        if turn is not Turn.LEAD:
-            return _shared(asked.call, flight.shared) if turn is Turn.SHARE else None
+        if turn is Turn.LEAD:
+            return await asked.rim.apart(self._lead(asked), left=asked.leave)
+        return _shared(asked.call, flight.shared) if turn is Turn.SHARE else None
+
+    async def _lead(self, asked: Asked[R]) -> Ended[R]:
+        """Take the leader's turn, and tell the others; it ends when its call does, even if its caller is gone."""
+        flight, call = asked.flight, asked.call
         try:
-            ended = self._leading.lead(asked)
+            ended = await self._leading.lead(asked)
             flight.publish(Shared(ended.settled, ended.role, ended.layer), to_nobody=ended.is_forgotten)
         finally:
             flight.hand_over()
+            self._local.drop_if_over(call.key.digest, flight, is_fresh=call.is_fresh)
         return ended
 
     def _answer(self, call: Call[R], ended: Ended[R], started: float) -> Outcome[R]:
@@ -153,22 +239,29 @@ class Coordinator:
         )
         return _outcome(call, ended, waited)
 
-    def _wait_for(self, call: Call[R], handle: FlightHandle[R], timeout: float | None) -> Outcome[R]:
+    async def _wait_for(
+        self,
+        call: Call[R],
+        handle: FlightHandle[R] | AsyncFlightHandle[R],
+        timeout: float | None,
+        rim: Rim,
+    ) -> tuple[Ended[R], float]:
         if handle.flight_id is None:
             problem = "this handle knows no flight, since the wait ended before the claim was answered"
             raise InvalidRequest(f"{problem}; call the function again")
         started = self._monotonic()
-        asked = Asked(call, LocalFlight(), started, lambda *_: handle)
+        asked = Asked(call, LocalFlight(), rim, started, lambda *_: handle)
         deadline = started + (call.wait_timeout if timeout is None else wait_budget(timeout))
-        with self._following.watch(call.key) as watch:
+        row: FlightSnapshot | None
+        with self._following.watch(call.key, asked.bell) as watch:
             try:
-                row = self._leading.first_end(handle.flight_id, watch, deadline)
+                row = await self._leading.first_end(handle.flight_id, rim, asked.bell, watch, deadline)
             except TimeoutError:
                 raise asked.still_running(self._monotonic()) from None
         if row is None:
             raise ResultUnreadable(f"{handle} is gone, since it was purged; call the function again")
         # Not announced: the request was counted when it was made, and a handle may be asked any number of times.
-        return _outcome(call, Ended(row.settled(), Role.FOLLOWER, Layer.DATABASE), self._monotonic() - started)
+        return Ended(row.settled(), Role.FOLLOWER, Layer.DATABASE), self._monotonic() - started
 
 
 def _shared(call: Call[R], shared: Shared | None) -> Ended[R] | None:

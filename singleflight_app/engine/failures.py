@@ -1,5 +1,6 @@
 """Between exceptions and stored failures: what an owner writes, and what the others see of it."""
 
+from collections.abc import Iterator
 from pydoc import locate
 
 from singleflight_app.domain.exceptions import (
@@ -11,6 +12,7 @@ from singleflight_app.domain.exceptions import (
 )
 from singleflight_app.domain.flight import OWNER_LOST, TOO_LARGE, Failure, Settled
 from singleflight_app.domain.policy import StagePolicy
+from singleflight_app.domain.retryable import dotted, is_retryable, retry_after
 from singleflight_app.domain.states import Status
 
 LOST_MESSAGE = "the flight's owners died {count} times; no further takeover is allowed"
@@ -19,20 +21,16 @@ _MESSAGE_LENGTH = 1000
 
 def failure_of(error: BaseException, policy: StagePolicy) -> Failure:
     """Return what is stored of an exception: its class by name, its text, and whether a later call may help."""
-    text = _text_of(error).replace("\x00", "")[:_MESSAGE_LENGTH]
+    text = "\n".join(_lines_of(error)).replace("\x00", "")[:_MESSAGE_LENGTH]
     message = text.encode("utf-8", "replace").decode()
-    return Failure(dotted(type(error)), message, is_retryable(type(error), policy))
-
-
-def is_retryable(kind: type[BaseException], policy: StagePolicy) -> bool:
-    """Tell whether a class or one of its bases is listed in the policy's `retry_on`."""
-    return any(dotted(base) in policy.retry_on for base in kind.__mro__)
+    is_worth_it = is_retryable(error, policy.retry_on)
+    return Failure(dotted(type(error)), message, is_worth_it, retry_after=retry_after(error) if is_worth_it else 0)
 
 
 def timed_out(policy: StagePolicy) -> Failure:
     """Return the failure of a call that outlived `execution_timeout`."""
     message = f"the call ran longer than execution_timeout ({policy.execution_timeout:g} s)"
-    return Failure("builtins.TimeoutError", message, is_retryable(TimeoutError, policy))
+    return Failure("builtins.TimeoutError", message, is_retryable(TimeoutError(), policy.retry_on))
 
 
 def too_large(size: int, policy: StagePolicy) -> Failure:
@@ -58,9 +56,16 @@ def exception_of(settled: Settled, policy: StagePolicy) -> Exception:
     return kind(failure.error_type, failure.message, retryable=failure.retryable, generation=settled.generation)
 
 
-def dotted(kind: type) -> str:
-    """Return a class's dotted path, cut to what the row holds."""
-    return f"{kind.__module__}.{kind.__qualname__}"[:200]
+def _lines_of(error: BaseException) -> Iterator[str]:
+    """Yield an exception's text, its notes, and those of the errors in a group."""
+    yield _text_of(error)
+    notes = getattr(error, "__notes__", ())
+    yield from (note for note in (notes if isinstance(notes, list) else ()) if isinstance(note, str))
+    if isinstance(error, BaseExceptionGroup):
+        for member in error.exceptions:
+            first, *others = _lines_of(member)
+            yield f"- {dotted(type(member))}: {first}"
+            yield from (f"  {line}" for line in others)
 
 
 def _text_of(error: BaseException) -> str:

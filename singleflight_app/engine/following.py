@@ -18,6 +18,7 @@ from singleflight_app.domain.records import LeaseState
 from singleflight_app.domain.states import Status
 from singleflight_app.engine import threads
 from singleflight_app.engine.ports import FlightStore, Notifier
+from singleflight_app.engine.rim import Bell
 from singleflight_app.telemetry.signals import announce, coordination_failed
 
 logger = logging.getLogger("singleflight_app")
@@ -29,28 +30,14 @@ _SOON = 0.01
 class Watch:
     """One caller's eye on a key; `seen` is the generation that it follows, None before its claim."""
 
-    def __init__(self, key: FlightKey, pending_timeout: float) -> None:
-        self.key, self._pending_timeout = key, pending_timeout
+    def __init__(self, key: FlightKey, bell: Bell, pending_timeout: float) -> None:
+        self.key, self._bell, self._pending_timeout = key, bell, pending_timeout
         self.flight_id: int | None = None
         self.seen: int | None = None
-        self._is_woken = False
-        self._bell: threading.Event | None = None  # most callers never wait, and need none
 
     def wake(self) -> None:
         """Let the caller look at the row."""
-        self._is_woken = True
-        if self._bell is not None:
-            self._bell.set()
-
-    def wait(self, timeout: float) -> bool:
-        """Wait to be woken; False when the time is over first."""
-        if self._bell is None:
-            self._bell = threading.Event()
-        # A wake-up before the bell was there left its mark.
-        woken = self._is_woken or self._bell.wait(max(0.0, timeout))
-        self._is_woken = False
-        self._bell.clear()
-        return woken
+        self._bell.ring()
 
     def is_past(self, state: LeaseState | None) -> bool:
         """Tell whether the row gives reason to look: it moved, ended, vanished, or nobody cares for it any more."""
@@ -70,9 +57,11 @@ class Following:
         notifier: Notifier,
         *,
         poll_interval: float,
+        on_hint: Callable[[], object] = lambda: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store, self._notifier, self._monotonic = store, notifier, monotonic
+        self._on_hint = on_hint
         self._interval = poll_interval
         self._changed = threading.Condition()
         self._watches: dict[bytes, set[Watch]] = {}
@@ -81,9 +70,9 @@ class Following:
         self._is_polling = self._is_listening = self._is_closed = False
 
     @contextmanager
-    def watch(self, key: FlightKey, *, pending_timeout: float = float("inf")) -> Iterator[Watch]:
+    def watch(self, key: FlightKey, bell: Bell, *, pending_timeout: float = float("inf")) -> Iterator[Watch]:
         """Register a key before its claim is sent, so that no hint after the claim is missed."""
-        watch = Watch(key, pending_timeout)
+        watch = Watch(key, bell, pending_timeout)
         with self._changed:
             self._watches.setdefault(key.digest, set()).add(watch)
         try:
@@ -98,18 +87,27 @@ class Following:
     @contextmanager
     def following(self, watch: Watch, flight_id: int, generation: int, lease_remaining: float | None) -> Iterator[None]:
         """Follow one generation: listen to the stage and poll the row until the block ends."""
-        stage = watch.key.stage
         with self._changed:
             watch.flight_id, watch.seen = flight_id, generation
+            self._poll_by(self._monotonic() + self.pause(lease_remaining))
+        try:
+            with self.listening(watch.key.stage):
+                yield
+        finally:
+            with self._changed:
+                watch.flight_id = None
+
+    @contextmanager
+    def listening(self, stage: str) -> Iterator[None]:
+        """Hear the hints of a stage until the block ends."""
+        with self._changed:
             self._waiting[stage] += 1
-            self._poll_by(self._monotonic() + self._pause(lease_remaining))
             self._start()
             self._changed.notify_all()
         try:
             yield
         finally:
             with self._changed:
-                watch.flight_id = None
                 self._waiting[stage] -= 1
                 if not self._waiting[stage]:
                     del self._waiting[stage]
@@ -119,6 +117,10 @@ class Following:
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
+
+    def after_fork(self) -> None:
+        """Forget, in a child, who held the lock: a thread of the parent, which is not here."""
+        self._changed = threading.Condition()
 
     def _start(self) -> None:
         if not self._is_polling:
@@ -139,7 +141,7 @@ class Following:
                 announce(coordination_failed, component="poll", error=type(exc).__name__)
                 soonest = None
             with self._changed:
-                self._poll_by(self._monotonic() + self._pause(soonest))
+                self._poll_by(self._monotonic() + self.pause(soonest))
 
     def poll(self) -> float | None:
         """Read all followed flights in one statement and wake where there is news; return the shortest lease left."""
@@ -170,7 +172,7 @@ class Following:
             self._next_poll = then
             self._changed.notify_all()
 
-    def _pause(self, lease_remaining: float | None) -> float:
+    def pause(self, lease_remaining: float | None = None) -> float:
         """Return the seconds until the next poll: the interval, jittered, or the end of the next lease.
 
         A lease that is over already gives no reason to hurry: whoever may take it was woken.
@@ -193,7 +195,8 @@ class Following:
                     self._changed.wait_for(lambda: self._is_closed, self._interval)
                 continue
             for hint in hints:
-                self._wake(hint.digest)
+                self.wake(hint.digest)
+                self._on_hint()
 
     def _stages_to_hear(self) -> list[str] | None:
         """Wait until somebody follows; None when this is closed."""
@@ -201,7 +204,8 @@ class Following:
             self._changed.wait_for(lambda: self._is_closed or self._waiting)
             return None if self._is_closed else list(self._waiting)
 
-    def _wake(self, digest: bytes) -> None:
+    def wake(self, digest: bytes) -> None:
+        """Let all who wait for a key here look at its row."""
         with self._changed:
             for watch in self._watches.get(digest, ()):
                 watch.wake()

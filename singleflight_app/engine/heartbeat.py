@@ -7,16 +7,17 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from singleflight_app.domain.exceptions import CoordinationUnavailable
 from singleflight_app.domain.flight import Settled
 from singleflight_app.domain.keys import FlightKey
 from singleflight_app.domain.policy import StagePolicy
-from singleflight_app.domain.records import Beat, LeaseState
+from singleflight_app.domain.records import Beat, LeaseState, Progress
 from singleflight_app.domain.states import Status
 from singleflight_app.engine import threads
 from singleflight_app.engine.ports import FlightStore
+from singleflight_app.engine.rim import Interruption
 from singleflight_app.telemetry.signals import announce, coordination_failed, lease_lost
 
 _BREATH = 0.1  #: seconds after a surprise, so that it can't become a busy loop
@@ -42,10 +43,17 @@ class Lease:
     on_lost: Callable[[], None]
     beat_at: float = 0.0
     is_background: bool = False  #: run by a worker, with arguments in the row
+    progress: Progress | None = None  #: what the call said last, until a beat has carried it
+    interruption: Interruption = field(default_factory=Interruption)
     is_lost: bool = False
     is_timed_out: bool = False
     late: Settled | None = None  #: the end that could not be written yet
     late_until: float = 0.0
+
+    @property
+    def is_over(self) -> bool:
+        """What the call comes to is nobody's answer any more."""
+        return self.is_lost or self.is_timed_out
 
     def is_in_doubt(self, now: float) -> bool:
         """The lease may be over by now: no beat got through for its whole length."""
@@ -85,8 +93,11 @@ class Heartbeat:
         with self._changed:
             self._leases.pop(lease.generation, None)
 
-    def settle_later(self, lease: Lease, settled: Settled, *, within: float) -> bool:
-        """Keep an end that could not be written, and the lease with it; False: there are too many already."""
+    def settle_later(self, lease: Lease, settled: Settled, *, within: float, at_once: bool = False) -> bool:
+        """Keep an end that could not be written, and the lease with it; False: there are too many already.
+
+        `at_once`: it was not tried yet, since its caller has no time left for it.
+        """
         with self._changed:
             waiting = [held.late for held in self._leases.values() if held.late is not None]
             size = sum(len(late.result.payload) for late in (*waiting, settled) if late.result is not None)
@@ -94,7 +105,7 @@ class Heartbeat:
                 return False
             now = self._monotonic()
             lease.late, lease.late_until = settled, now + within
-            lease.beat_at = now + lease.policy.heartbeat / _RETRIES_PER_BEAT
+            lease.beat_at = now if at_once else now + lease.policy.heartbeat / _RETRIES_PER_BEAT
             self._leases[lease.generation] = lease
             self._start()
             self._wake_by(lease.beat_at)
@@ -183,13 +194,18 @@ class Heartbeat:
     def _end_hung_call(self, lease: Lease) -> None:
         self.release(lease)
         lease.is_timed_out = True
+        lease.interruption.request()
         lease.on_timeout(lease)
 
     def _renew(self, due: list[Lease], now: float) -> None:
         for lease in due:
             lease.beat_at = now + lease.policy.heartbeat / _RETRIES_PER_BEAT
         try:
-            beats = [Beat(lease.flight_id, lease.generation, lease.policy.lease) for lease in due]
+            told = [lease.progress for lease in due]
+            beats = [
+                Beat(lease.flight_id, lease.generation, lease.policy.lease, progress)
+                for lease, progress in zip(due, told, strict=True)
+            ]
             renewed = self._store.renew(beats, owner=self._owner)
             missing = [lease for lease in due if lease.flight_id not in renewed]
             # A new statement: what the renewing one could have seen beside its refusals is stale.
@@ -198,9 +214,11 @@ class Heartbeat:
             announce(coordination_failed, component="beat", error=type(exc).__name__)
             return
         states = {state.flight_id: state for state in found}
-        for lease in due:
+        for lease, progress in zip(due, told, strict=True):
             if lease.flight_id in renewed:
                 lease.sent_at, lease.beat_at = now, now + lease.policy.heartbeat
+                if lease.progress is progress:
+                    lease.progress = None
             elif (reason := self._loss(lease, states.get(lease.flight_id))) is not None:
                 self._lose(lease, reason)
 
@@ -218,6 +236,8 @@ class Heartbeat:
         self.release(lease)
         lease.is_lost = True
         lease.on_lost()
+        if reason != "vanished":  # then its own value is the only one there is
+            lease.interruption.request()
         announce(
             lease_lost,
             stage=lease.key.stage,

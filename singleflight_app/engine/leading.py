@@ -7,53 +7,34 @@ thread and under its own wait budget; the threads that wake it decide nothing.
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from functools import partial
+from typing import TypeVar
 
 from singleflight_app.domain.exceptions import (
     CoordinationUnavailable,
+    Overloaded,
     ResultUnreadable,
-    StillRunning,
     seconds,
 )
 from singleflight_app.domain.flight import Settled
 from singleflight_app.domain.policy import StagePolicy
-from singleflight_app.domain.records import FlightSnapshot, Kept, Looked
+from singleflight_app.domain.records import FlightSnapshot, Full, Kept, Looked
 from singleflight_app.domain.states import Layer, Role, Status
-from singleflight_app.engine.call import Call, Ended, Follow, Found, Granted
+from singleflight_app.engine.call import Asked, Call, CallerLeft, Ended, Follow, Found, Granted
 from singleflight_app.engine.claiming import Claiming, Step
 from singleflight_app.engine.following import Following, Watch
-from singleflight_app.engine.handles import FlightHandle
-from singleflight_app.engine.local import LocalFlight
+from singleflight_app.engine.guard import Breakers
+from singleflight_app.engine.limits import Limits, Slot
 from singleflight_app.engine.owning import Owning
 from singleflight_app.engine.ports import FlightStore, Memory, ReplayCache
+from singleflight_app.engine.rim import Bell, Rim
 from singleflight_app.engine.spreading import Spreading
-from singleflight_app.telemetry.signals import announce, result_dropped, wait_timed_out
+from singleflight_app.telemetry.signals import announce, caller_refused, result_dropped
 
 R = TypeVar("R")
 
 _OUTAGE_PAUSE = 0.5  #: seconds until an unreachable database is asked again
 _RIVAL_PAUSE = 0.05  #: seconds until a rival's claim, committed but not visible yet, is looked for again
-
-
-@dataclass(frozen=True, slots=True)
-class Asked(Generic[R]):
-    """What one caller asked for: its call, its process's flight, and its wait budget (monotonic)."""
-
-    call: Call[R]
-    flight: LocalFlight
-    started: float
-    handle: Callable[[int | None, int | None], FlightHandle[R]]
-
-    @property
-    def deadline(self) -> float:
-        """When the caller's wait budget ends."""
-        return self.started + self.call.wait_timeout
-
-    def still_running(self, now: float) -> StillRunning:
-        """Return the exception for a caller whose budget ended."""
-        announce(wait_timed_out, stage=self.call.key.stage, waited=now - self.started)
-        return StillRunning(self.handle(self.flight.flight_id, self.flight.generation), now - self.started)
 
 
 class Leading:
@@ -69,125 +50,176 @@ class Leading:
         claiming: Claiming,
         owning: Owning,
         spreading: Spreading,
+        limits: Limits,
+        breakers: Breakers,
         may_degrade: bool,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store, self._cache, self._memory = store, cache, memory
         self._following, self._claiming, self._owning = following, claiming, owning
-        self._spreading = spreading
+        self._spreading, self._limits, self._breakers = spreading, limits, breakers
         self._may_degrade, self._monotonic = may_degrade, monotonic
 
-    def lead(self, asked: Asked[R]) -> Ended[R]:
+    async def lead(self, asked: Asked[R]) -> Ended[R]:
         """Return the key's outcome; an unreadable stored result is dropped and led anew, once."""
         call = asked.call
         asked_at = self._monotonic()
-        asked.flight.mark()
-        looked = self._cache.look(call.key.digest) if call.may_replay_cache else Looked()
+        asked.mark()
+        looked = Looked()
+        if call.policy.replay_cache and call.may_replay:
+            looked = await asked.rim.do(partial(self._cache.look, call.key.digest))
         if looked.settled is not None and (copy := copy_of(call, looked.settled)) is not None:
             self._remember(call, looked.settled, asked_at, looked.remaining)
             return Ended(looked.settled, Role.REPLAY, Layer.REDIS, copy=copy)
-        with self._following.watch(call.key, pending_timeout=seconds(call.policy.pending_timeout)) as watch:
+        pending_timeout = seconds(call.policy.pending_timeout)
+        with self._following.watch(call.key, asked.bell, pending_timeout=pending_timeout) as watch:
             for _ in range(2):
-                ended = self._until_end(asked, watch, looked)
+                ended = await self._until_end(asked, watch, looked)
                 if ended.role is Role.OWNER or ended.settled.result is None:
                     return ended
                 if (copy := copy_of(call, ended.settled)) is not None:
                     return Ended(ended.settled, ended.role, ended.layer, copy=copy, is_forgotten=ended.is_forgotten)
-                self._drop(call, ended.settled)
+                await asked.rim.do(partial(self._drop, call, ended.settled))
         raise ResultUnreadable(f"{call.key}: two stored results in a row could not be read; look at its return type")
 
-    def first_end(self, flight_id: int, watch: Watch, deadline: float) -> FlightSnapshot | None:
+    async def first_end(
+        self, flight_id: int, rim: Rim, bell: Bell, watch: Watch, deadline: float
+    ) -> FlightSnapshot | None:
         """Wait, without ever taking over, until the row is settled; None: it is gone. TimeoutError at the deadline."""
         while True:
             try:
-                row = self._store.read(flight_id)
+                row = await rim.do(partial(self._store.read, flight_id))
             except CoordinationUnavailable:
                 if deadline <= self._monotonic():
                     raise
-                watch.wait(min(_OUTAGE_PAUSE, deadline - self._monotonic()))
+                await bell.wait(min(_OUTAGE_PAUSE, deadline - self._monotonic()))
                 continue
             if row is None or row.is_settled:
                 return row
             with self._following.following(watch, flight_id, row.generation, row.lease_remaining):
-                if not watch.wait(deadline - self._monotonic()):
+                if not await bell.wait(deadline - self._monotonic()):
                     raise TimeoutError
 
-    def _until_end(self, asked: Asked[R], watch: Watch, looked: Looked) -> Ended[R]:
-        call = asked.call
+    async def _until_end(self, asked: Asked[R], watch: Watch, looked: Looked) -> Ended[R]:
         has_followed = asked.flight.flight_id is not None  # by an earlier leader of this process
         while True:
-            asked.flight.mark()
-            step = self._step(call, has_followed=has_followed)
-            if step is None:
-                return self._degraded(asked)
-            if isinstance(step, Granted):
-                return self._own(asked, step, watch, looked)
+            if asked.has_left:
+                raise CallerLeft
+            slot, no_room = self._room_for(asked.call)
+            try:
+                step = await self._step(asked, no_room, has_followed=has_followed)
+                if isinstance(step, Granted) and slot is not None:
+                    return await self._own(asked, step, slot, watch, looked)
+                if step is None:
+                    return await self._degraded(asked, slot)
+            finally:
+                if slot is not None:
+                    slot.end_unless_running()
             if isinstance(step, Found):
-                self._keep(call, step, looked)
+                self._keep(asked.call, step, looked)
                 return Ended(step.settled, Role.REPLAY, Layer.DATABASE)
-            if step.row is None:
-                self._pause(asked, watch)
-                continue
-            has_followed = True
-            row = self._follow(asked, step.row, watch)
-            if row is not None:
-                return Ended(row.settled(), Role.FOLLOWER, Layer.DATABASE, is_forgotten=row.forgotten)
+            if isinstance(step, Full):
+                await self._wait_for_room(asked, step)
+            if isinstance(step, Follow):
+                has_followed = has_followed or step.row is not None
+                row = await self._follow(asked, step, watch)
+                if row is not None:
+                    return Ended(row.settled(), Role.FOLLOWER, Layer.DATABASE, is_forgotten=row.forgotten)
 
-    def _step(self, call: Call[R], *, has_followed: bool) -> Step | None:
+    def _room_for(self, call: Call[R]) -> tuple[Slot | None, Full | None]:
+        """Return this process's room for one more call, or why there is none."""
+        refusal = self._breakers.refusal(call.key.stage, call.policy)
+        room = refusal or self._limits.slot(call.key.stage, call.policy)
+        return (room, None) if isinstance(room, Slot) else (None, room)
+
+    async def _wait_for_room(self, asked: Asked[R], full: Full) -> None:
+        """Wait until a call of the stage may have ended; Overloaded when the policy or the budget says no."""
+        call, policy = asked.call, asked.call.policy
+        # A worker comes for a flight that nobody else runs: it may wait as long as a caller.
+        deadline = asked.deadline if call.pending is None else asked.started + policy.wait
+        left = deadline - self._monotonic()
+        if full.is_final or policy.on_saturated == "reject" or left <= 0:
+            announce(caller_refused, stage=call.key.stage, reason=full.limit)
+            raise Overloaded(full.reason, full.retry_after)
+        with self._limits.waiting(call.key.stage, asked.bell), self._following.listening(call.key.stage):
+            await asked.bell.wait(min(left, self._following.pause()))
+
+    async def _step(self, asked: Asked[R], no_room: Full | None, *, has_followed: bool) -> Step | None:
         """Claim; None: the database is out of reach and hybrid mode may call without it."""
+        call = asked.call
+        asked_before = asked.flight.asked
+
+        def release(step: Step) -> None:
+            if isinstance(step, Granted):
+                self._owning.release_unused(call.key, call.policy, step)
+
+        asked.mark()
         try:
-            return self._claiming.claim(call)
+            step = await asked.rim.do(partial(self._claiming.claim, asked, no_room=no_room), undo=release)
         except CoordinationUnavailable as exc:
             if has_followed:
                 return Follow(None)  # an owner may be running it: a call now could be the second one
             if self._may_degrade and exc.is_outage and call.pending is None:
-                return None
+                return no_room
             raise
+        if call.is_fresh and (isinstance(step, Granted) or (isinstance(step, Follow) and step.waits_out)):
+            # The row was still what those who asked before this statement had to outdo: what comes answers them too.
+            asked.flight.mark(asked_before)
+        return step
 
-    def _degraded(self, asked: Asked[R]) -> Ended[R]:
+    async def _degraded(self, asked: Asked[R], slot: Slot | None) -> Ended[R]:
         """Answer without the database: with an end of this process that it could not take yet, or else a call."""
         unsettled = self._owning.heartbeat.unsettled(asked.call.key.digest)
-        if unsettled is not None and unsettled.result is not None:
+        if unsettled is not None and unsettled.result is not None and not asked.call.is_fresh:
             ended: Ended[R] = Ended(unsettled, Role.REPLAY, Layer.PROCESS)
         else:
-            ended = self._owning.run_degraded(asked.call, asked.flight)
-        asked.flight.mark()
+            asked_before = asked.flight.asked
+            ended = await self._owning.run_degraded(asked, slot or Slot(lambda: None))
+            if asked.call.is_fresh:
+                asked.flight.mark(asked_before)
+        asked.mark()
         return ended
 
-    def _follow(self, asked: Asked[R], row: FlightSnapshot, watch: Watch) -> FlightSnapshot | None:
-        """Wait for the end of the generation in `row`; None: it is no answer, claim again."""
+    async def _follow(self, asked: Asked[R], follow: Follow, watch: Watch) -> FlightSnapshot | None:
+        """Wait for the end of the generation that was seen; None: it is no answer, claim again."""
+        row = follow.row
+        if row is None:
+            await self._pause(asked)
+            return None
         asked.flight.flight_id, asked.flight.generation = row.flight_id, row.generation
         with self._following.following(watch, row.flight_id, row.generation, row.lease_remaining):
-            while watch.wait(asked.deadline - self._monotonic()):
-                asked.flight.mark()
+            while await asked.bell.wait(asked.deadline - self._monotonic()):
+                if asked.has_left:
+                    raise CallerLeft
+                asked.mark()
                 try:
-                    now = self._store.read(row.flight_id)
+                    now = await asked.rim.do(partial(self._store.read, row.flight_id))
                 except CoordinationUnavailable:
                     continue  # the next poll wakes again; the wait budget bounds an outage
                 if now is None or now.generation != row.generation:
                     return None
                 if now.is_settled:
-                    return None if row.forgotten or _is_released(now) else now
+                    return None if follow.waits_out or _is_released(now) else now
                 if _is_abandoned(now, asked.call.policy):
                     return None
         raise asked.still_running(self._monotonic())
 
-    def _pause(self, asked: Asked[R], watch: Watch) -> None:
+    async def _pause(self, asked: Asked[R]) -> None:
         left = asked.deadline - self._monotonic()
         if left <= 0:
             raise asked.still_running(self._monotonic())
-        watch.wait(min(_RIVAL_PAUSE, left))
+        await asked.bell.wait(min(_RIVAL_PAUSE, left))
 
-    def _own(self, asked: Asked[R], granted: Granted, watch: Watch, looked: Looked) -> Ended[R]:
-        def follow_newer() -> Settled | None:
+    async def _own(self, asked: Asked[R], granted: Granted, slot: Slot, watch: Watch, looked: Looked) -> Ended[R]:
+        async def follow_newer() -> Settled | None:
             deadline = self._monotonic() + asked.call.wait_timeout
             try:
-                row = self.first_end(granted.row.flight_id, watch, deadline)
+                row = await self.first_end(granted.row.flight_id, asked.rim, asked.bell, watch, deadline)
             except (TimeoutError, CoordinationUnavailable):
                 return None
             return None if row is None else row.settled()
 
-        return self._owning.own(asked.call, granted, asked.flight, ticket=looked.ticket, follow_newer=follow_newer)
+        return await self._owning.own(asked, granted, slot, ticket=looked.ticket, follow_newer=follow_newer)
 
     def _keep(self, call: Call[R], found: Found, looked: Looked) -> None:
         """Put a replayed row nearer to the next caller."""

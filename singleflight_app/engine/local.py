@@ -8,12 +8,13 @@ have asked after a `forget` that the statement did not see yet, and asks again.
 """
 
 import threading
-from collections import deque
+from collections import OrderedDict
 from enum import Enum, auto
 
 from singleflight_app.domain.exceptions import Overloaded
 from singleflight_app.domain.flight import Settled
 from singleflight_app.domain.states import Layer, Role
+from singleflight_app.engine.rim import Bell
 
 
 class Turn(Enum):
@@ -36,43 +37,44 @@ class Shared:
 class _Place:
     """One caller's place in line."""
 
-    __slots__ = ("number", "told", "turn")
+    __slots__ = ("bell", "number", "turn")
 
-    def __init__(self, number: int) -> None:
-        self.number, self.told = number, threading.Event()
+    def __init__(self, number: int, bell: Bell) -> None:
+        self.number, self.bell = number, bell
         self.turn: Turn | None = None
 
-    def tell(self, turn: Turn) -> None:
+    def tell(self, turn: Turn) -> bool:
+        """Say what the caller may do; False: nobody hears it."""
         self.turn = turn
-        self.told.set()
+        return self.bell.ring()
 
 
 class LocalFlight:
     """One key in this process while somebody asks for it."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._line: deque[_Place] = deque()
-        self._asked = self._mark = 0
-        self._is_led = self.has_ended = False
+        # Reentrant, since a caller whose loop was closed under it leaves when Python collects it: anywhere.
+        self._lock = threading.RLock()
+        self._line: OrderedDict[int, _Place] = OrderedDict()
+        self.asked = self._mark = 0  #: how many have asked; how many of them before the statement that counts
+        self.is_led = self.has_ended = False
         self.shared: Shared | None = None
         self.callers = 0  # guarded by LocalFlights
         self.flight_id: int | None = None  #: as far as the leader knows it
         self.generation: int | None = None
 
-    def wait_turn(self, timeout: float) -> Turn:
+    async def wait_turn(self, bell: Bell, timeout: float) -> Turn:
         """Wait for the lead or the end; TimeoutError: neither came."""
         with self._lock:
             if self.has_ended:
                 return Turn.AGAIN
-            self._asked += 1
-            if not self._is_led:
-                self._is_led = True
+            self.asked += 1
+            if not self.is_led:
+                self.is_led = True
                 return Turn.LEAD
-            place = _Place(self._asked)
-            self._line.append(place)
+            place = self._line[self.asked] = _Place(self.asked, bell)
         try:
-            place.told.wait(timeout)
+            await bell.wait(timeout)
         except BaseException:
             if self._leave(place) is Turn.LEAD:
                 self.hand_over()
@@ -82,10 +84,13 @@ class LocalFlight:
             raise TimeoutError
         return turn
 
-    def mark(self) -> None:
-        """Note who has asked by now; the leader calls this before each statement that may bring the end."""
+    def mark(self, asked: int | None = None) -> None:
+        """Note who has asked by now; the leader calls this before each statement that may bring the end.
+
+        A `fresh` leader can only tell afterwards: it names how many had `asked` before.
+        """
         with self._lock:
-            self._mark = self._asked
+            self._mark = self.asked if asked is None else asked
 
     def publish(self, shared: Shared, *, to_nobody: bool = False) -> None:
         """Tell the line the end; the first end stands. `to_nobody`: it was forgotten, so all ask again."""
@@ -94,7 +99,7 @@ class LocalFlight:
                 return
             self.has_ended, self.shared = True, shared
             while self._line:
-                place = self._line.popleft()
+                _, place = self._line.popitem(last=False)
                 in_time = place.number <= self._mark and not to_nobody
                 place.tell(Turn.SHARE if in_time else Turn.AGAIN)
 
@@ -103,45 +108,58 @@ class LocalFlight:
         with self._lock:
             self.has_ended = True
             while self._line:
-                self._line.popleft().tell(Turn.AGAIN)
+                self._line.popitem(last=False)[1].tell(Turn.AGAIN)
 
     def hand_over(self) -> None:
         """Leave the lead to the next in line."""
         with self._lock:
-            self._is_led = False
-            if self._line and not self.has_ended:
-                self._is_led = True
-                self._line.popleft().tell(Turn.LEAD)
+            self.is_led = False
+            while self._line and not self.has_ended and not self.is_led:
+                self.is_led = self._line.popitem(last=False)[1].tell(Turn.LEAD)
+
+    def after_fork(self) -> None:
+        """Forget, in a child, who held the lock."""
+        self._lock = threading.RLock()
 
     def _leave(self, place: _Place) -> Turn | None:
         with self._lock:
-            if place in self._line:
-                self._line.remove(place)
+            self._line.pop(place.number, None)
             return place.turn
 
 
 class LocalFlights:
-    """The flights that callers of this process ask for just now, by key digest."""
+    """The flights that callers of this process ask for just now: by key digest, `fresh` callers apart."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._flights: dict[bytes, LocalFlight] = {}
+        self._lock = threading.RLock()  # reentrant, as a flight's
+        self._flights: dict[tuple[bytes, bool], LocalFlight] = {}
 
-    def join(self, digest: bytes, *, max_waiters: int, retry_after: float) -> LocalFlight:
+    def join(self, digest: bytes, *, is_fresh: bool, max_waiters: int, retry_after: float) -> LocalFlight:
         """Return the key's flight in this process; Overloaded when `max_waiters` already wait behind it."""
         with self._lock:
-            flight = self._flights.get(digest)
+            flight = self._flights.get((digest, is_fresh))
             if flight is None or flight.has_ended:
-                flight = self._flights[digest] = LocalFlight()
+                flight = self._flights[digest, is_fresh] = LocalFlight()
             if flight.callers > max_waiters:
                 reason = f"{max_waiters} callers of this process already wait for the same flight"
                 raise Overloaded(reason, retry_after)
             flight.callers += 1
             return flight
 
-    def leave(self, digest: bytes, flight: LocalFlight) -> None:
-        """Forget the flight once nobody asks for it."""
+    def after_fork(self) -> None:
+        """Forget, in a child, who held a lock: threads of the parent, which are not here."""
+        self._lock = threading.RLock()
+        for flight in self._flights.values():
+            flight.after_fork()
+
+    def leave(self, digest: bytes, flight: LocalFlight, *, is_fresh: bool) -> None:
+        """Forget the flight once nobody asks for it; a leader's turn goes on when its caller has left."""
         with self._lock:
             flight.callers -= 1
-            if flight.callers == 0 and self._flights.get(digest) is flight:
-                del self._flights[digest]
+            self.drop_if_over(digest, flight, is_fresh=is_fresh)
+
+    def drop_if_over(self, digest: bytes, flight: LocalFlight, *, is_fresh: bool) -> None:
+        """Forget a flight that nobody asks for and nobody leads."""
+        with self._lock:
+            if flight.callers == 0 and not flight.is_led and self._flights.get((digest, is_fresh)) is flight:
+                del self._flights[digest, is_fresh]

@@ -10,19 +10,25 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from singleflight_app.domain.exceptions import CoordinationUnavailable, seconds
 from singleflight_app.domain.flight import NO_USAGE, Failure, Settled, Usage
+from singleflight_app.domain.keys import FlightKey
+from singleflight_app.domain.policy import StagePolicy
 from singleflight_app.domain.records import FlightSnapshot, Hint, Kept, Ticket
 from singleflight_app.domain.states import Layer, Role, Status
-from singleflight_app.engine.call import Call, Ended, Granted, Verdict
+from singleflight_app.engine.call import Asked, Call, Ended, Granted, Verdict
 from singleflight_app.engine.calling import End, make_call
 from singleflight_app.engine.context import FlightContext
 from singleflight_app.engine.failures import timed_out
+from singleflight_app.engine.guard import Breakers
 from singleflight_app.engine.heartbeat import Heartbeat, Lease
+from singleflight_app.engine.limits import Slot
 from singleflight_app.engine.local import LocalFlight, Shared
 from singleflight_app.engine.ports import FlightStore, Memory
+from singleflight_app.engine.rim import Steps
 from singleflight_app.engine.spreading import Spreading
 from singleflight_app.telemetry.signals import (
     announce,
@@ -49,30 +55,32 @@ class Owning:
         memory: Memory,
         spreading: Spreading,
         *,
+        breakers: Breakers,
         owner: str,
+        on_end: Callable[[FlightKey], object],
         limits: tuple[int, int],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store, self._memory, self._spreading = store, memory, spreading
-        self._owner, self._monotonic = owner, monotonic
+        self._breakers, self._owner, self._on_end, self._monotonic = breakers, owner, on_end, monotonic
         self.heartbeat = Heartbeat(
             store, owner=owner, settle_late=self._settle_late, limits=limits, monotonic=monotonic
         )
 
-    def own(
+    async def own(
         self,
-        call: Call[R],
+        asked: Asked[R],
         granted: Granted,
-        flight: LocalFlight,
+        slot: Slot,
         *,
         ticket: Ticket | None,
-        follow_newer: Callable[[], Settled | None],
+        follow_newer: Callable[[], Steps[Settled | None]],
     ) -> Ended[R]:
         """Run the call under its lease and settle it; a BaseException releases the flight and goes on up.
 
         `follow_newer` waits for the outcome of whoever fenced this owner out; None: none came.
         """
-        lease = self._lease(call, granted, flight)
+        call, lease = asked.call, self._lease(asked, granted)
         context = FlightContext(
             call.key,
             owner=self._owner,
@@ -83,28 +91,25 @@ class Owning:
         began = self._monotonic()
         try:
             self.heartbeat.hold(lease)
-            end = make_call(call, context)
+            end = await make_call(call, context, asked.rim, slot)
         except BaseException:
             self._give_up(lease, context.usage)
             raise
-        verdict = self._conclude(call, lease, flight, end, ticket=ticket, seconds_run=self._monotonic() - began)
+        self._breakers.record(call.key.stage, call.policy, end.error)
+        if end.is_interrupted and lease.is_timed_out:
+            return Ended(end.shared, Role.OWNER, Layer.CALL, end.error)  # the heartbeat settled it
+        ran = self._monotonic() - began
+        verdict = await asked.rim.do(partial(self._conclude, asked, lease, end, ticket=ticket, seconds_run=ran))
         if verdict.is_refused:
-            return self._refused(lease, end, verdict.row, follow_newer)
+            return await self._refused(lease, end, verdict.row, follow_newer)
         shared = replace(end.shared, superseded=True) if verdict.is_detached else end.shared
         return Ended(shared, Role.OWNER, Layer.CALL, end.error, end.copy, verdict.is_forgotten)
 
     def _conclude(
-        self,
-        call: Call[R],
-        lease: Lease,
-        flight: LocalFlight,
-        end: End[R],
-        *,
-        ticket: Ticket | None,
-        seconds_run: float,
+        self, asked: Asked[R], lease: Lease, end: End[R], *, ticket: Ticket | None, seconds_run: float
     ) -> Verdict:
         """Write the end, once, and hand on what was stored."""
-        flight.mark()
+        asked.mark()
         sent_at = self._monotonic()
         try:
             verdict = self._settle(lease, end.written)
@@ -112,36 +117,66 @@ class Owning:
             self.heartbeat.release(lease)  # interrupted: the lease runs out by itself
             raise
         if verdict.is_refused:
-            flight.retire()
+            asked.flight.retire()
+            self.heartbeat.release(lease)
+            if verdict.row is not None:
+                self._fence(lease, end.written)
         if verdict.is_stored:
             self.heartbeat.release(lease)
             self._announce_settled(lease, end.written, seconds_run)
-            self._spread(call, end.written, ticket, verdict, sent_at)
+            self._spread(asked.call, end.written, ticket, verdict, sent_at)
         return verdict
 
-    def run_degraded(self, call: Call[R], flight: LocalFlight) -> Ended[R]:
+    async def run_degraded(self, asked: Asked[R], slot: Slot) -> Ended[R]:
         """Run the call without a generation, for hybrid mode with the database out of reach."""
+        call = asked.call
         announce(flight_degraded, stage=call.key.stage)
+        context = FlightContext(call.key, owner=self._owner, lease=None, attempt=1)
+
+        def end_hung() -> None:
+            asked.flight.retire()
+            context.interruption.request()
+
         # Without a lease there is no heartbeat to notice that the call hangs.
-        alarm = threading.Timer(seconds(call.policy.execution_timeout), flight.retire)
+        alarm = threading.Timer(seconds(call.policy.execution_timeout), end_hung)
         alarm.daemon = True
         alarm.start()
         try:
-            end = make_call(call, FlightContext(call.key, owner=self._owner, lease=None, attempt=1))
+            end = await make_call(call, context, asked.rim, slot)
         finally:
             alarm.cancel()
+        self._breakers.record(call.key.stage, call.policy, end.error)
         return Ended(replace(end.shared, degraded=True), Role.OWNER, Layer.CALL, end.error, end.copy)
+
+    def release_unused(self, key: FlightKey, policy: StagePolicy, granted: Granted) -> None:
+        """Let go of a grant whose caller is gone before it could begin the call."""
+        lease = Lease(
+            key=key,
+            policy=policy,
+            flight_id=granted.row.flight_id,
+            generation=granted.row.generation,
+            pid=os.getpid(),
+            sent_at=granted.sent_at,
+            run_until=float("inf"),
+            on_timeout=lambda _: None,
+            on_lost=lambda: None,
+            is_background=granted.row.has_arguments,
+        )
+        self._give_up(lease, NO_USAGE)
 
     def release_all(self) -> None:
         """Let go of every lease at exit, so that others need not wait until it runs out."""
         for lease in self.heartbeat.held():
             if lease.late is None:
                 self._give_up(lease, NO_USAGE)
-            else:
-                self._settle_late(lease)
+            if lease.late is not None and self._settle_late(lease):
+                self.heartbeat.release(lease)
 
-    def _lease(self, call: Call[R], granted: Granted, flight: LocalFlight) -> Lease:
+    def _lease(self, asked: Asked[R], granted: Granted) -> Lease:
+        call, flight = asked.call, asked.flight
+
         def end_hung(lease: Lease) -> None:
+            self._breakers.record(call.key.stage, call.policy, TimeoutError())
             self._end_hung(lease, flight)
 
         flight.flight_id, flight.generation = granted.row.flight_id, granted.row.generation
@@ -187,8 +222,7 @@ class Owning:
             logger.exception("the failure of %s could not be stored either; its lease runs out", lease.key)
 
     def _try_settle(self, lease: Lease, settled: Settled) -> Verdict:
-        ttl = lease.policy.result_ttl if settled.result is not None else lease.policy.failure_ttl
-        is_forgotten = self._store.settle(settled, owner=self._owner, ttl=seconds(ttl))
+        is_forgotten = self._store.settle(settled, owner=self._owner, ttl=_ttl(settled, lease.policy))
         if is_forgotten is not None:
             return Verdict(is_stored=True, is_forgotten=is_forgotten)
         row = self._store.read(lease.flight_id)
@@ -196,23 +230,21 @@ class Owning:
             return Verdict(is_stored=True, is_forgotten=row.forgotten)  # an earlier try's reply was lost
         return Verdict(is_refused=True, row=row)
 
-    def _refused(
+    async def _refused(
         self,
         lease: Lease,
         end: End[R],
         row: FlightSnapshot | None,
-        follow_newer: Callable[[], Settled | None],
+        follow_newer: Callable[[], Steps[Settled | None]],
     ) -> Ended[R]:
         """Return what the callers of a fenced owner get (rule R3)."""
-        self.heartbeat.release(lease)
         own = Ended(end.shared, Role.OWNER, Layer.CALL, end.error, end.copy)
         if row is None:
             return own
-        self._fence(lease, end.written)
         if row.generation == lease.generation and row.status == Status.CANCELLED:
             return replace(own, settled=row.settled(), error=None, copy=None)
         if not lease.is_timed_out and row.generation > lease.generation:
-            newer = follow_newer()
+            newer = await follow_newer()
             if newer is not None and newer.status is Status.SUCCEEDED:
                 return Ended(newer, Role.FOLLOWER, Layer.DATABASE)
         return replace(own, settled=replace(end.shared, superseded=True))
@@ -235,7 +267,7 @@ class Owning:
             return False
         if verdict.is_stored:
             self._announce_settled(lease, lease.late, None)
-            self._hint(lease)
+            self._tell(lease.key, lease.generation)
         else:
             self._fence(lease, lease.late)
         return True
@@ -250,26 +282,26 @@ class Owning:
         flight.retire()
         if verdict.is_stored:
             self._announce_settled(lease, end, seconds(lease.policy.execution_timeout))
-            self._hint(lease)
+            self._tell(lease.key, lease.generation)
 
     def _give_up(self, lease: Lease, usage: Usage) -> None:
         """Release a flight whose call did not end, so that a waiter takes it at once.
 
-        A background flight keeps its arguments: its lease runs out, and the sweep queues it again.
+        The heartbeat writes it: who gives up may be on its way out of an event loop, or of the interpreter. A
+        background flight keeps its arguments: its lease runs out, and the sweep queues it again.
         """
-        if lease.is_background:
-            self.heartbeat.release(lease)
-            return
+        if lease.pid != os.getpid():
+            return  # a forked child leaves its parent's call
         end = Settled(lease.flight_id, lease.generation, Status.CANCELLED, failure=_DETACHED, usage=usage)
-        self.heartbeat.release(lease)
-        if self._settle(lease, end).is_stored:
-            self._hint(lease)
+        is_ours = not lease.is_over and not lease.is_background
+        if not is_ours or not self.heartbeat.settle_later(lease, end, within=lease.policy.lease, at_once=True):
+            self.heartbeat.release(lease)
 
     def _spread(self, call: Call[R], settled: Settled, ticket: Ticket | None, verdict: Verdict, sent_at: float) -> None:
         """Hand a stored end on: replay memory now, hint and replay cache in their own thread."""
         digest, policy = call.key.digest, call.policy
         ttl = seconds(policy.result_ttl)
-        self._spreading.hint(call.key.stage, Hint(digest, settled.generation or 0))
+        self._tell(call.key, settled.generation or 0)
         if settled.result is None or verdict.is_forgotten:
             return
         if policy.replay_memory:
@@ -277,8 +309,10 @@ class Owning:
         if policy.replay_cache:
             self._spreading.keep(Kept(digest, settled, ticket, ttl, sent_at))
 
-    def _hint(self, lease: Lease) -> None:
-        self._spreading.hint(lease.key.stage, Hint(lease.key.digest, lease.generation))
+    def _tell(self, key: FlightKey, generation: int) -> None:
+        """Wake who waits for the flight: here at once, elsewhere by a hint."""
+        self._on_end(key)
+        self._spreading.hint(key.stage, Hint(key.digest, generation))
 
     def _announce_settled(self, lease: Lease, settled: Settled, seconds_run: float | None) -> None:
         announce(
@@ -290,3 +324,10 @@ class Owning:
             seconds=seconds_run,
             usage=settled.usage,
         )
+
+
+def _ttl(settled: Settled, policy: StagePolicy) -> float:
+    """Return for how long an end is replayed: a failure at least until the provider wants to be asked again."""
+    if settled.result is not None:
+        return seconds(policy.result_ttl)
+    return max(seconds(policy.failure_ttl), 0.0 if settled.failure is None else settled.failure.retry_after)

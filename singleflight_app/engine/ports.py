@@ -15,6 +15,7 @@ from singleflight_app.domain.records import (
     ExpiredFlight,
     FlightSnapshot,
     Forgotten,
+    Full,
     Hint,
     Kept,
     LeaseState,
@@ -29,8 +30,16 @@ R = TypeVar("R")
 class FlightStore(Protocol):
     """Flight rows and their moves. None is an ordinary refusal: the row is not as the caller saw it."""
 
-    def claim(self, key: FlightKey, *, label: str, owner: str, lease: float) -> tuple[bool, FlightSnapshot] | None:
-        """Insert a running row and return (True, row), or return (False, row as it is); None: ask again."""
+    def claim(
+        self, key: FlightKey, *, label: str, owner: str, policy: StagePolicy
+    ) -> tuple[bool, FlightSnapshot] | Full | None:
+        """Insert a running row and return (True, row), or return (False, row as it is); None: ask again.
+
+        Full: there is no row, and `max_concurrency` calls of the stage run.
+        """
+
+    def find(self, digest: bytes) -> FlightSnapshot | None:
+        """Return the key's row as it is; None: there is none."""
 
     def grant(
         self,
@@ -38,10 +47,12 @@ class FlightStore(Protocol):
         claim: Claim,
         *,
         owner: str,
+        stage: str,
         policy: StagePolicy,
         starts_pending: bool = False,
-    ) -> FlightSnapshot | None:
-        """Grant a new generation over `row`."""
+        is_fresh: bool = False,
+    ) -> FlightSnapshot | Full | None:
+        """Grant a new generation over `row`, with `is_fresh` also over an outcome still in its TTL."""
 
     def read(self, flight_id: int) -> FlightSnapshot | None:
         """Return the row as it is."""
@@ -81,6 +92,9 @@ class FlightStore(Protocol):
 class FlightQueue(Protocol):
     """Background flights: rows that wait for a worker, and those that lost theirs."""
 
+    def find(self, digest: bytes) -> FlightSnapshot | None:
+        """Return the key's row as it is; None: there is none."""
+
     def submit(self, key: FlightKey, *, label: str, arguments: Mapping[str, str]) -> tuple[bool, FlightSnapshot] | None:
         """Insert a pending row and return (True, row), or return (False, row as it is); None: ask again."""
 
@@ -92,6 +106,7 @@ class FlightQueue(Protocol):
         policy: StagePolicy,
         arguments: Mapping[str, str] | None = None,
         grace: float = 0.0,
+        is_fresh: bool = False,
     ) -> FlightSnapshot | None:
         """Make a settled or expired flight pending again."""
 

@@ -1,6 +1,8 @@
 """The PostgreSQL store: each method is one named statement of queries.sql with types."""
 
+import hashlib
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from psycopg.types.json import Jsonb
@@ -14,6 +16,7 @@ from singleflight_app.domain.records import (
     ExpiredFlight,
     FlightSnapshot,
     Forgotten,
+    Full,
     LeaseState,
     StoredArguments,
 )
@@ -31,9 +34,22 @@ class PostgresFlights:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def claim(self, key: FlightKey, *, label: str, owner: str, lease: float) -> tuple[bool, FlightSnapshot] | None:
+    def claim(
+        self, key: FlightKey, *, label: str, owner: str, policy: StagePolicy
+    ) -> tuple[bool, FlightSnapshot] | Full | None:
         """Insert a running row, or return the visible one; None: a rival committed meanwhile, ask again."""
-        return _claimed(self._run("claim_flight", {**_of_key(key, label), "owner": owner, "lease": lease}))
+        parameters = {**_of_key(key, label), "owner": owner, "lease": policy.lease}
+        if policy.max_concurrency is None:
+            return _claimed(self._run("claim_flight", parameters))
+        is_free, is_new, *row = self._run_in_room("claim_flight_in_room", parameters, key.stage, policy)
+        if is_new is None:
+            return None if is_free else Full.of("max_concurrency", key.stage, policy)
+        return is_new, FlightSnapshot._make(row)
+
+    def find(self, digest: bytes) -> FlightSnapshot | None:
+        """Return the key's row, or None when there is none."""
+        rows = self._run("find_flight", {"digest": digest})
+        return FlightSnapshot._make(rows[0]) if rows else None
 
     def submit(self, key: FlightKey, *, label: str, arguments: Mapping[str, str]) -> tuple[bool, FlightSnapshot] | None:
         """Insert a pending row, or return the visible one; None: a rival committed meanwhile, ask again."""
@@ -45,21 +61,27 @@ class PostgresFlights:
         claim: Claim,
         *,
         owner: str,
+        stage: str,
         policy: StagePolicy,
         starts_pending: bool = False,
-    ) -> FlightSnapshot | None:
+        is_fresh: bool = False,
+    ) -> FlightSnapshot | Full | None:
         """Grant a new generation over `row`; None: the row moved, or another caller is moving it."""
-        rows = self._run(
-            "grant_flight",
-            {
-                **_open_flight(row, pending_timeout=seconds(policy.pending_timeout), starts_pending=starts_pending),
-                "owner": owner,
-                "lease": policy.lease,
-                "again": claim in _KINDS,
-                "kind": _KINDS.get(claim, "granted"),
-            },
-        )
-        return FlightSnapshot._make(rows[0]) if rows else None
+        pending_timeout = seconds(policy.pending_timeout)
+        parameters = {
+            **_open_flight(row, pending_timeout=pending_timeout, starts_pending=starts_pending, is_fresh=is_fresh),
+            "owner": owner,
+            "lease": policy.lease,
+            "again": claim in _KINDS,
+            "kind": _KINDS.get(claim, "granted"),
+        }
+        if policy.max_concurrency is None:
+            rows = self._run("grant_flight", parameters)
+            return FlightSnapshot._make(rows[0]) if rows else None
+        is_free, *granted = self._run_in_room("grant_flight_in_room", parameters, stage, policy)
+        if granted[0] is None:
+            return None if is_free else Full.of("max_concurrency", stage, policy)
+        return FlightSnapshot._make(granted)
 
     def queue(
         self,
@@ -69,10 +91,12 @@ class PostgresFlights:
         policy: StagePolicy,
         arguments: Mapping[str, str] | None = None,
         grace: float = 0.0,
+        is_fresh: bool = False,
     ) -> FlightSnapshot | None:
         """Make a settled or expired flight pending again; None: it moved meanwhile."""
         stored = None if arguments is None else Jsonb(dict(arguments))
-        is_open = _open_flight(row, grace=grace, pending_timeout=seconds(policy.pending_timeout))
+        pending_timeout = seconds(policy.pending_timeout)
+        is_open = _open_flight(row, grace=grace, pending_timeout=pending_timeout, is_fresh=is_fresh)
         rows = self._run("queue_flight", {**is_open, "kind": kind, "arguments": stored})
         return FlightSnapshot._make(rows[0]) if rows else None
 
@@ -91,6 +115,7 @@ class PostgresFlights:
             "flight_ids": [beat.flight_id for beat in beats],
             "generations": [beat.generation for beat in beats],
             "leases": [beat.lease for beat in beats],
+            "progress": [None if beat.progress is None else Jsonb(beat.progress._asdict()) for beat in beats],
         }
         return {row[0] for row in self._run("renew_leases", {**columns, "owner": owner})}
 
@@ -113,6 +138,8 @@ class PostgresFlights:
                 "error_type": failure.error_type,
                 "error_message": failure.message,
                 "retryable": failure.retryable,
+                "retry_after": failure.retry_after,
+                "retries": settled.retries,
                 "model": settled.usage.model,
                 "input_tokens": settled.usage.input_tokens,
                 "output_tokens": settled.usage.output_tokens,
@@ -184,6 +211,14 @@ class PostgresFlights:
     def _run(self, name: str, parameters: Mapping[str, Any]) -> Rows:
         return self._database.run(query(name), parameters)
 
+    def _run_in_room(
+        self, name: str, parameters: Mapping[str, Any], stage: str, policy: StagePolicy
+    ) -> tuple[Any, ...]:
+        """Run a grant that counts the stage's running calls first, behind the lock that makes the count exact."""
+        lock = {"stage_lock": _stage_lock(stage)}
+        counted = {**parameters, "stage": stage, "most": policy.max_concurrency}
+        return self._database.run(query(name), counted, after=(query("lock_stage"), lock))[0]
+
 
 def _of_key(key: FlightKey, label: str) -> dict[str, Any]:
     return {"digest": key.digest, "stage": key.stage, "scope": key.scope, "label": label}
@@ -193,8 +228,20 @@ def _claimed(rows: Rows) -> tuple[bool, FlightSnapshot] | None:
     return (rows[0][0], FlightSnapshot._make(rows[0][1:])) if rows else None
 
 
+@cache
+def _stage_lock(stage: str) -> int:
+    """Return the number of a stage's advisory lock: the same in every process, and hardly anybody else's."""
+    digest = hashlib.sha256(f"singleflight_app.stage:{stage}".encode()).digest()
+    return int.from_bytes(digest[:8], signed=True)
+
+
 def _open_flight(
-    row: FlightSnapshot, *, grace: float = 0.0, pending_timeout: float = 0.0, starts_pending: bool = False
+    row: FlightSnapshot,
+    *,
+    grace: float = 0.0,
+    pending_timeout: float = 0.0,
+    starts_pending: bool = False,
+    is_fresh: bool = False,
 ) -> dict[str, Any]:
     return {
         "flight_id": row.flight_id,
@@ -203,4 +250,5 @@ def _open_flight(
         "grace": grace,
         "pending_timeout": pending_timeout,
         "starts_pending": starts_pending,
+        "is_fresh": is_fresh,
     }

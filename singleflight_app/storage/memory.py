@@ -13,7 +13,7 @@ from singleflight_app.domain.exceptions import seconds
 from singleflight_app.domain.flight import NO_USAGE, OWNER_LOST, Failure, Settled, StoredResult, Usage
 from singleflight_app.domain.keys import FlightKey
 from singleflight_app.domain.policy import StagePolicy
-from singleflight_app.domain.records import Beat, FlightSnapshot, Forgotten, LeaseState
+from singleflight_app.domain.records import Beat, FlightSnapshot, Forgotten, Full, LeaseState
 from singleflight_app.domain.states import Claim, Status
 
 _ids = itertools.count(1)
@@ -48,14 +48,18 @@ class MemoryFlights:
         self._rows: dict[bytes, _Row] = {}
         self._by_id: dict[int, _Row] = {}
 
-    def claim(self, key: FlightKey, *, label: str, owner: str, lease: float) -> tuple[bool, FlightSnapshot] | None:
+    def claim(
+        self, key: FlightKey, *, label: str, owner: str, policy: StagePolicy
+    ) -> tuple[bool, FlightSnapshot] | Full | None:
         """Insert a running row, or return the one there is."""
         with self._lock:
             row = self._rows.get(key.digest)
             if row is not None:
                 return False, self._snapshot(row)
+            if self._is_full(key.stage, policy):
+                return Full.of("max_concurrency", key.stage, policy)
             self._make_room()
-            row = self._rows[key.digest] = _Row(key, owner, self._monotonic() + lease)
+            row = self._rows[key.digest] = _Row(key, owner, self._monotonic() + policy.lease)
             self._by_id[row.flight_id] = row
             return True, self._snapshot(row)
 
@@ -65,24 +69,34 @@ class MemoryFlights:
         claim: Claim,
         *,
         owner: str,
+        stage: str,
         policy: StagePolicy,
         starts_pending: bool = False,
-    ) -> FlightSnapshot | None:
+        is_fresh: bool = False,
+    ) -> FlightSnapshot | Full | None:
         """Grant a new generation over `row`; None: the row moved."""
         with self._lock:
             held = self._by_id.get(row.flight_id)
             if (
                 held is None
                 or (held.generation, held.status) != (row.generation, row.status)
-                or not self._is_open(held)
+                or not self._is_open(held, is_fresh=is_fresh)
             ):
                 return None
+            if self._is_full(stage, policy):
+                return Full.of("max_concurrency", stage, policy)
             was_running = held.status is Status.RUNNING
             new = _Row(held.key, owner, self._monotonic() + seconds(policy.lease_timeout), held.flight_id)
             new.attempts = held.attempts + 1 if claim in _AGAIN else 1
             new.takeovers = held.takeovers + 1 if was_running else 0
             self._rows[held.key.digest] = self._by_id[held.flight_id] = new
             return self._snapshot(new)
+
+    def find(self, digest: bytes) -> FlightSnapshot | None:
+        """Return the key's row, or None when there is none."""
+        with self._lock:
+            row = self._rows.get(digest)
+            return None if row is None else self._snapshot(row)
 
     def read(self, flight_id: int) -> FlightSnapshot | None:
         """Return the row, or None when it is gone."""
@@ -122,6 +136,7 @@ class MemoryFlights:
                 settled.failure,
                 settled.usage,
             )
+            row.attempts += settled.retries
             self._end(row, ttl)
             return row.forgotten
 
@@ -168,7 +183,8 @@ class MemoryFlights:
     def _end(self, row: _Row, ttl: float) -> None:
         now = self._monotonic()
         row.lease_until, row.expires = None, now + ttl
-        row.retry_from = now if row.failure is not None and row.failure.retryable else None
+        failure = row.failure
+        row.retry_from = now + failure.retry_after if failure is not None and failure.retryable else None
 
     def _held(self, flight_id: int | None, generation: int | None, owner: str) -> _Row | None:
         row = self._by_id.get(flight_id or 0)
@@ -176,11 +192,18 @@ class MemoryFlights:
             return None
         return row
 
-    def _is_open(self, row: _Row) -> bool:
+    def _is_full(self, stage: str, policy: StagePolicy) -> bool:
+        most = policy.max_concurrency
+        if most is None:
+            return False
+        running = (row for row in self._rows.values() if row.key.stage == stage and row.status is Status.RUNNING)
+        return sum(1 for row in running if self._left(row.lease_until) > 0) >= most
+
+    def _is_open(self, row: _Row, *, is_fresh: bool) -> bool:
         if row.status is Status.RUNNING:
             return self._left(row.lease_until) <= 0
         retryable = row.failure is not None and row.failure.retryable and self._left(row.retry_from) <= 0
-        is_past = row.forgotten or self._left(row.expires) <= 0
+        is_past = row.forgotten or is_fresh or self._left(row.expires) <= 0
         return row.status is Status.CANCELLED or is_past or retryable
 
     def _left(self, until: float | None) -> float:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 import psycopg
@@ -23,6 +24,7 @@ from singleflight_app.domain.exceptions import CoordinationUnavailable
 BORROW_TIMEOUT = 2.0
 PROBE_INTERVAL = 0.5
 Rows = list[tuple[Any, ...]]
+Statement = tuple[bytes, Mapping[str, Any]]
 RV = TypeVar("RV")
 _CONFLICTS = (errors.SerializationFailure, errors.DeadlockDetected)
 
@@ -69,15 +71,20 @@ class Database:
         """Tell whether the server has answered this process for `seconds` without a failure (rule R18)."""
         return self._monotonic() - self._failed_at >= seconds
 
-    def run(self, statement: bytes, parameters: Mapping[str, Any], *, once: bool = False) -> Rows:
+    def run(
+        self, statement: bytes, parameters: Mapping[str, Any], *, once: bool = False, after: Statement | None = None
+    ) -> Rows:
         """Send one statement and return its rows; a dead connection is replaced once, unless `once`.
+
+        `after`: a statement that goes before it in one transaction, and in one round trip.
 
         Raises CoordinationUnavailable: at once while the server is known to be down, except for the one caller per
         interval that finds out whether it is back.
         """
         probe = self._enter()
         try:
-            rows = self._try(statement, parameters) if once else self._try_twice(statement, parameters)
+            send = partial(self._try, statement, parameters, after)
+            rows = send() if once else self._try_twice(send)
         except (StatementTimeout, PoolTimeout) as exc:
             self._timed_out(exc)
         except (psycopg.DataError, psycopg.IntegrityError):
@@ -135,29 +142,34 @@ class Database:
 
     def _is_answering(self) -> bool:
         try:
-            return bool(self._try(b"select 1", {}))
+            return bool(self._try(b"select 1", {}, None))
         except psycopg.Error:
             return False
 
-    def _try_twice(self, statement: bytes, parameters: Mapping[str, Any]) -> Rows:
+    def _try_twice(self, send: Callable[[], Rows]) -> Rows:
         try:
-            return self._try(statement, parameters)
+            return send()
         except _CONFLICTS:
-            return self._try(statement, parameters)
+            return send()
         except (StatementTimeout, PoolTimeout, psycopg.DataError, psycopg.IntegrityError):
             raise  # nothing says that its connection, or another, is dead
         except psycopg.Error:
             # After a restart every pooled connection is dead, not just this one; after a failover each may lead to a
             # server that takes no writes any more, and after a migration hold plans that no longer fit.
             self._current_pool().drain()
-            return self._try(statement, parameters)
+            return send()
 
-    def _try(self, statement: bytes, parameters: Mapping[str, Any]) -> Rows:
+    def _try(self, statement: bytes, parameters: Mapping[str, Any], after: Statement | None) -> Rows:
         pool = self._current_pool()
         connection = pool.getconn()
         self._count_busy(1)
         try:
-            return connection.execute(statement, parameters, binary=True).fetchall()
+            if after is None:
+                return connection.execute(statement, parameters, binary=True).fetchall()
+            with connection.pipeline(), connection.transaction():
+                connection.execute(*after)
+                cursor = connection.execute(statement, parameters, binary=True)
+            return cursor.fetchall()
         finally:
             self._count_busy(-1)
             pool.putconn(connection)
@@ -185,6 +197,7 @@ class Database:
         pool: ConnectionPool[BoundedConnection] = ConnectionPool(
             connection_class=kind,
             kwargs=self._connection_parameters,
+            configure=None if self._settings.prepare_statements else _prepare_nothing_behind_a_proxy,
             min_size=1,
             max_size=self._settings.pool_size,
             timeout=BORROW_TIMEOUT,
@@ -207,6 +220,17 @@ class Database:
         # Django's adapters would read jsonb as str; its cursors belong to its wrapper.
         for name in ("context", "cursor_factory"):
             parameters.pop(name, None)
-        parameters["prepare_threshold"] = 1 if self._settings.prepare_statements else None
+        parameters["prepare_threshold"] = None if self._settings.prepare_statements is False else 1
         parameters["autocommit"] = True
         return parameters
+
+
+def _prepare_nothing_behind_a_proxy(connection: BoundedConnection) -> None:
+    """Give up prepared statements where a proxy hands sessions out by transaction, and one client gets another's.
+
+    A proxy shows a process id of its own; the server tells its own.
+    """
+    if connection.prepare_threshold is not None:
+        rows = connection.execute("select pg_backend_pid()", prepare=False).fetchall()
+        if rows[0][0] != connection.info.backend_pid:
+            connection.prepare_threshold = None

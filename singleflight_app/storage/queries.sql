@@ -16,7 +16,8 @@ f.model, f.input_tokens, f.output_tokens, f.cost, f.arguments is not null as has
 
 -- fragment: open_flight
 -- The flight that a grant was decided on, if it is still open to one: the row of that generation and
--- status, its lease over, its outcome past, forgotten or due for a retry. A locked row is passed over.
+-- status, its lease over, its outcome past, forgotten, due for a retry or not good enough for a fresh caller. A locked
+-- row is passed over.
 select f.id, f.status as was
 from singleflight_flight f
 where f.id = %(flight_id)s::bigint and f.generation = %(generation)s::bigint and f.status = %(status)s::text
@@ -26,7 +27,7 @@ where f.id = %(flight_id)s::bigint and f.generation = %(generation)s::bigint and
           %(starts_pending)s::bool
           or f.created_at <= clock_timestamp() - make_interval(secs => %(pending_timeout)s::float8)
       when 'cancelled' then true
-      else f.forgotten or f.expires_at <= clock_timestamp() or (f.retryable and f.retry_at <= clock_timestamp())
+      else f.forgotten or %(is_fresh)s::bool or f.expires_at <= clock_timestamp() or (f.retryable and f.retry_at <= clock_timestamp())
       end
 for update skip locked
 
@@ -39,26 +40,57 @@ model = '', input_tokens = 0, output_tokens = 0, cost = 0,
 joins = case when o.was in ('running', 'pending') then f.joins else 0 end,
 takeovers = case o.was when 'running' then f.takeovers + 1 when 'pending' then f.takeovers else 0 end
 
+-- fragment: new_flight
+-- The row that a claim inserts, if there is none.
+insert into singleflight_flight as f
+    (digest, stage, scope, label, status, generation, owner, attempts, lease_expires_at, heartbeat_at, started_at)
+select %(digest)s, %(stage)s::text, %(scope)s::text, %(label)s::text, 'running',
+    nextval('singleflight_generation_seq'), %(owner)s::text, 1,
+    clock_timestamp() + make_interval(secs => %(lease)s::float8), clock_timestamp(), clock_timestamp()
+where not exists (select from seen)
+
+-- fragment: granted_event
+-- The audit row of a claim's grant.
+insert into singleflight_flightevent (flight_id, digest, stage, generation, kind, owner)
+select ins.id, %(digest)s, %(stage)s::text, ins.generation, 'granted', ins.owner from ins
+
 -- name: claim_flight
 -- nothing -> running; a visible row is read and left alone (ON CONFLICT against it would wait for its writer).
 -- No row: a rival committed inside this statement. Send it again at once.
 with seen as materialized (
     select {flight_columns} from singleflight_flight f where f.digest = %(digest)s
 ), ins as (
-    insert into singleflight_flight as f
-        (digest, stage, scope, label, status, generation, owner, attempts,
-         lease_expires_at, heartbeat_at, started_at)
-    select %(digest)s, %(stage)s::text, %(scope)s::text, %(label)s::text, 'running',
-        nextval('singleflight_generation_seq'), %(owner)s::text, 1,
-        clock_timestamp() + make_interval(secs => %(lease)s::float8), clock_timestamp(), clock_timestamp()
-    where not exists (select from seen)
-    on conflict (digest) do nothing
-    returning {flight_columns}
-), ev as (
-    insert into singleflight_flightevent (flight_id, digest, stage, generation, kind, owner)
-    select ins.id, %(digest)s, %(stage)s::text, ins.generation, 'granted', ins.owner from ins
-)
+    {new_flight} on conflict (digest) do nothing returning {flight_columns}
+), ev as ({granted_event})
 select true, ins.* from ins union all select false, seen.* from seen
+
+-- name: find_flight
+-- No row: there is no flight of this key.
+select {flight_columns} from singleflight_flight f where f.digest = %(digest)s
+
+-- name: lock_stage
+-- Claims of a stage with `max_concurrency` go one by one: each counts in a statement of its own what the one before it
+-- has committed. Sent together with the claim, in one transaction; the number is the stage's. No row means nothing.
+select pg_advisory_xact_lock(%(stage_lock)s::bigint)
+
+-- fragment: room
+-- Whether one more call of the stage may run: the lock is held, and this statement sees all grants before it.
+room as materialized (
+    select count(*) < %(most)s::bigint as is_free from singleflight_flight r
+    where r.stage = %(stage)s::text and r.status in ('pending', 'running') and r.status = 'running'
+      and r.lease_expires_at > clock_timestamp()
+)
+
+-- name: claim_flight_in_room
+-- As claim_flight, under lock_stage: nothing -> running only while there is room.
+-- No row never comes: where the claim has none there are nulls, as there is no room or a rival committed meanwhile.
+with {room}, seen as materialized (
+    select {flight_columns} from singleflight_flight f where f.digest = %(digest)s
+), ins as (
+    {new_flight} and (select is_free from room) on conflict (digest) do nothing returning {flight_columns}
+), ev as ({granted_event})
+select room.is_free, c.* from room
+left join (select true as is_new, ins.* from ins union all select false, seen.* from seen) c on true
 
 -- name: submit_flight
 -- nothing -> pending; a visible row is read and left alone.
@@ -79,26 +111,39 @@ with seen as materialized (
 )
 select true, ins.* from ins union all select false, seen.* from seen
 
+-- fragment: granting
+-- pending, running with its lease over, or settled and past -> running, under a new generation.
+update singleflight_flight f set
+    {emptied},
+    status = 'running',
+    generation = greatest(nextval('singleflight_generation_seq'), f.generation + 1),
+    owner = %(owner)s::text,
+    attempts = case when %(again)s::bool then f.attempts + 1 else 1 end,
+    created_at = case when %(again)s::bool or o.was = 'pending' then f.created_at else clock_timestamp() end,
+    lease_expires_at = clock_timestamp() + make_interval(secs => %(lease)s::float8),
+    heartbeat_at = clock_timestamp(), started_at = clock_timestamp()
+from o where f.id = o.id
+
+-- fragment: regranted_event
+-- The audit row of a new generation of a row.
+insert into singleflight_flightevent (flight_id, digest, stage, generation, kind, owner)
+select g.id, g.digest, g.stage, g.generation, %(kind)s::text, g.owner from granted g
+
 -- name: grant_flight
 -- pending, running with its lease over, or settled and past -> running, under a new generation.
 -- No row: the row moved since it was read, or another caller is moving it. Read it again.
 with o as materialized ({open_flight}), granted as (
-    update singleflight_flight f set
-        {emptied},
-        status = 'running',
-        generation = greatest(nextval('singleflight_generation_seq'), f.generation + 1),
-        owner = %(owner)s::text,
-        attempts = case when %(again)s::bool then f.attempts + 1 else 1 end,
-        created_at = case when %(again)s::bool or o.was = 'pending' then f.created_at else clock_timestamp() end,
-        lease_expires_at = clock_timestamp() + make_interval(secs => %(lease)s::float8),
-        heartbeat_at = clock_timestamp(), started_at = clock_timestamp()
-    from o where f.id = o.id
-    returning f.digest, f.stage, {flight_columns}
-), ev as (
-    insert into singleflight_flightevent (flight_id, digest, stage, generation, kind, owner)
-    select g.id, g.digest, g.stage, g.generation, %(kind)s::text, g.owner from granted g
-)
+    {granting} returning f.digest, f.stage, {flight_columns}
+), ev as ({regranted_event})
 select {flight_columns_of_granted} from granted f
+
+-- name: grant_flight_in_room
+-- As grant_flight, under lock_stage, while there is room.
+-- No row never comes: where nothing was granted there are nulls, as there is no room or the row moved.
+with {room}, o as materialized ({open_flight}), granted as (
+    {granting} and (select is_free from room) returning f.digest, f.stage, {flight_columns}
+), ev as ({regranted_event})
+select room.is_free, {flight_columns_of_granted} from room left join granted f on true
 
 -- fragment: flight_columns_of_granted
 -- The columns of `granted` as FlightSnapshot reads them.
@@ -140,16 +185,17 @@ from singleflight_flight f where f.id = any(%(flight_ids)s::bigint[])
 -- name: renew_leases
 -- running -> running. A lease that returns no row is locked by somebody or lost: read the row to know.
 with due as (
-    select * from unnest(%(flight_ids)s::bigint[], %(generations)s::bigint[], %(leases)s::float8[])
-        as d (id, generation, lease)
+    select * from unnest(%(flight_ids)s::bigint[], %(generations)s::bigint[], %(leases)s::float8[],
+        %(progress)s::jsonb[]) as d (id, generation, lease, progress)
 ), held as materialized (
-    select f.id, d.lease
+    select f.id, d.lease, d.progress
     from singleflight_flight f join due d on d.id = f.id and d.generation = f.generation
     where f.owner = %(owner)s::text and f.status = 'running'
     for update of f skip locked
 )
 update singleflight_flight f
-set lease_expires_at = clock_timestamp() + make_interval(secs => held.lease), heartbeat_at = clock_timestamp()
+set lease_expires_at = clock_timestamp() + make_interval(secs => held.lease), heartbeat_at = clock_timestamp(),
+    progress = coalesce(held.progress, f.progress)
 from held where f.id = held.id
 returning f.id
 
@@ -160,7 +206,9 @@ with settled as (
     update singleflight_flight f set
         status = %(status)s::text, settled_at = clock_timestamp(), lease_expires_at = null, arguments = null,
         expires_at = clock_timestamp() + make_interval(secs => %(ttl)s::float8),
-        retry_at = case when %(retryable)s::bool then clock_timestamp() end, retryable = %(retryable)s::bool,
+        retry_at = case when %(retryable)s::bool
+            then clock_timestamp() + make_interval(secs => %(retry_after)s::float8) end,
+        retryable = %(retryable)s::bool, attempts = f.attempts + %(retries)s::int,
         result = %(payload)s, encoding = %(encoding)s::text, checksum = %(checksum)s, size = %(size)s::bigint,
         error_type = %(error_type)s::text, error_message = %(error_message)s::text,
         model = %(model)s::text, input_tokens = %(input_tokens)s::bigint,

@@ -16,7 +16,7 @@ from singleflight_app.conf import get_settings
 from singleflight_app.domain.flight import OWNER_LOST, Failure, Settled, StoredResult, Usage
 from singleflight_app.domain.keys import FlightKey
 from singleflight_app.domain.policy import StagePolicy
-from singleflight_app.domain.records import Beat, FlightSnapshot
+from singleflight_app.domain.records import Beat, FlightSnapshot, Full
 from singleflight_app.domain.states import Claim, Status
 from singleflight_app.engine.ports import FlightStore
 from singleflight_app.storage.flights import PostgresFlights
@@ -50,10 +50,11 @@ class Kept:
 
     def claimed(self, owner: str = "one") -> FlightSnapshot:
         """Return the row of a flight that was just claimed."""
-        answer = self.store.claim(self.key(), label="", owner=owner, lease=60)
-        assert answer is not None
-        assert answer[0]
-        return answer[1]
+        answer = self.store.claim(self.key(), label="", owner=owner, policy=POLICY)
+        assert isinstance(answer, tuple)
+        is_new, row = answer
+        assert is_new
+        return row
 
     def settled(self, end: Settled | None = None) -> FlightSnapshot:
         """Return the row of a flight that was just settled, by default as a success with a TTL of 60 s."""
@@ -74,7 +75,9 @@ class Kept:
 
     def grant(self, row: FlightSnapshot, claim: Claim = Claim.OWNER_NEW, owner: str = "two") -> FlightSnapshot | None:
         """Try to grant a new generation over the row as it was seen."""
-        return self.store.grant(row, claim, owner=owner, policy=POLICY)
+        granted = self.store.grant(row, claim, owner=owner, stage=self.stage, policy=POLICY)
+        assert not isinstance(granted, Full)
+        return granted
 
 
 def success(row: FlightSnapshot) -> Settled:
@@ -102,11 +105,11 @@ def kept(request: pytest.FixtureRequest, unique: str) -> Iterator[Kept]:
 def test_the_first_claim_of_a_key_is_granted_and_the_next_one_sees_the_row(kept: Kept) -> None:
     """P1: the row that both see is the same."""
     key = kept.key()
-    first = kept.store.claim(key, label="app.score", owner="one", lease=60)
-    second = kept.store.claim(key, label="app.score", owner="two", lease=60)
+    first = kept.store.claim(key, label="app.score", owner="one", policy=POLICY)
+    second = kept.store.claim(key, label="app.score", owner="two", policy=POLICY)
 
-    assert first is not None
-    assert second is not None
+    assert isinstance(first, tuple)
+    assert isinstance(second, tuple)
     (granted, row), (granted_too, seen) = first, second
     assert (granted, granted_too) == (True, False)
     assert (seen.flight_id, seen.generation, seen.owner) == (row.flight_id, row.generation, "one")
@@ -129,9 +132,9 @@ def test_of_claims_that_race_one_is_granted(kept: Kept) -> None:
     """P1: the losers get the row, or None, which means to ask again."""
     key = kept.key()
 
-    answers = _race(lambda: kept.store.claim(key, label="", owner=threading.current_thread().name, lease=60), 8)
+    answers = _race(lambda: kept.store.claim(key, label="", owner=threading.current_thread().name, policy=POLICY), 8)
 
-    assert sum(answer is not None and answer[0] for answer in answers) == 1
+    assert sum(isinstance(answer, tuple) and answer[0] for answer in answers) == 1
 
 
 def test_a_success_is_read_as_it_was_written(kept: Kept) -> None:

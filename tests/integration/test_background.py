@@ -225,7 +225,7 @@ def test_submitting_what_was_forgotten_and_still_runs_is_put_off(unique: str) ->
         held.wait_until_begun()
         call.forget("nowhere", unique)
 
-        with pytest.raises(Overloaded, match="forgotten still runs") as refused:
+        with pytest.raises(Overloaded, match="no answer any more still runs") as refused:
             call.submit("nowhere", unique)
         held.let_go()
         owner.result(WAIT)

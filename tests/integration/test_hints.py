@@ -12,8 +12,10 @@ from redis.retry import Retry
 
 from config.servers import start_servers
 from singleflight_app.domain.keys import FlightKey, flight_key
+from singleflight_app.domain.policy import StagePolicy
 from singleflight_app.domain.records import Hint
 from singleflight_app.engine.following import Following
+from singleflight_app.engine.rim import ThreadBell, finish
 from singleflight_app.notify.null import NullNotifier
 from singleflight_app.notify.redis_stream import PAUSE, RedisStreamNotifier, connect
 from singleflight_app.storage.memory import MemoryFlights
@@ -21,6 +23,7 @@ from singleflight_app.telemetry.signals import coordination_failed
 from tests.held import PATIENCE, Counted, Held, begin
 from tests.nodes import Node, nodes
 from tests.past import end_leases
+from tests.rows import row_in
 from tests.waiting import until
 
 Client = Any  #: django-redis hands out a client without types
@@ -129,18 +132,17 @@ def test_a_follower_is_woken_by_the_hint_alone(redis: Client, unique: str) -> No
     store = MemoryFlights(entries=10)
     following = Following(store, RedisStreamNotifier(redis, namespace=unique, length=100), poll_interval=NEVER)
     node_key = _key("score", unique)
-    claimed = store.claim(node_key, label="", owner="one", lease=NEVER)
-    assert claimed is not None
-    row = claimed[1]
+    row = row_in(store.claim(node_key, label="", owner="one", policy=StagePolicy()))
     stop = threading.Event()
 
     def hint_until_told() -> None:  # the listener may not have opened the stage yet
         while not stop.wait(0.01):
             sender.publish([("score", Hint(node_key.digest, row.generation))])
 
-    with following.watch(node_key) as watch, following.following(watch, row.flight_id, row.generation, None):
+    bell = ThreadBell()
+    with following.watch(node_key, bell) as watch, following.following(watch, row.flight_id, row.generation, None):
         hinting = begin(hint_until_told)
-        woken = watch.wait(PATIENCE)
+        woken = finish(bell.wait(PATIENCE))
         stop.set()
         hinting.result(PATIENCE)
     following.close()
@@ -154,18 +156,17 @@ def test_a_poll_wakes_where_there_is_news_and_nowhere_else() -> None:
     following = Following(store, NullNotifier(), poll_interval=NEVER)
     rows = {}
     for name in ("quiet", "granted", "gone"):
-        claimed = store.claim(_key("score", name), label="", owner="one", lease=NEVER)
-        assert claimed is not None
-        rows[name] = claimed[1]
+        rows[name] = row_in(store.claim(_key("score", name), label="", owner="one", policy=StagePolicy()))
     rows["granted"] = rows["granted"]._replace(generation=rows["granted"].generation - 1)
     rows["gone"] = rows["gone"]._replace(flight_id=2**40)
 
+    bells = {name: ThreadBell() for name in rows}
     with ExitStack() as stack:
-        watches = {name: stack.enter_context(following.watch(_key("score", name))) for name in rows}
+        watches = {name: stack.enter_context(following.watch(_key("score", name), bells[name])) for name in rows}
         for name, row in rows.items():
             stack.enter_context(following.following(watches[name], row.flight_id, row.generation, None))
         following.poll()
-        woken = {name: watch.wait(0) for name, watch in watches.items()}
+        woken = {name: finish(bell.wait(0)) for name, bell in bells.items()}
     following.close()
 
     assert woken == {"quiet": False, "granted": True, "gone": True}

@@ -1,12 +1,16 @@
 """The sweep: flights whose owners died with nobody waiting, each dealt with once, none before its time."""
 
+from functools import partial
+
 import pytest
 
 from singleflight_app import OwnerLost, Role
 from singleflight_app.api import sweep
+from singleflight_app.domain.policy import StagePolicy
 from singleflight_app.domain.records import FlightSnapshot
 from singleflight_app.domain.states import Claim
 from singleflight_app.engine import maintenance
+from singleflight_app.engine.ports import FlightStore
 from singleflight_app.models import Flight, FlightEvent
 from singleflight_app.storage.flights import PostgresFlights
 from singleflight_app.wiring import runtime
@@ -14,6 +18,7 @@ from tests.background import broker_away
 from tests.held import Counted, Held, at_once, begin, results
 from tests.nodes import Node, nodes
 from tests.past import age_pending, end_lease, end_lease_just_now
+from tests.rows import granted_in, row_in
 from tests.waiting import until
 
 pytestmark = pytest.mark.django_db
@@ -32,19 +37,20 @@ def _old_server(django_db_setup: None) -> None:
 
 def _claimed(node: Node, stage: str, name: str, *, owner: str = "a node that died") -> FlightSnapshot:
     """Return a running flight of an owner that does not exist."""
-    answer = node.runtime.store.claim(node.key(stage, {"key": name}), label="", owner=owner, lease=60)
-    assert answer is not None
-    return answer[1]
+    policy = StagePolicy(lease_timeout=60)
+    return row_in(node.runtime.store.claim(node.key(stage, {"key": name}), label="", owner=owner, policy=policy))
 
 
 def _submitted(node: Node, stage: str, name: str) -> FlightSnapshot:
     """Return a background flight that a worker had begun when it died."""
     queue, policy = node.runtime.queue, node.runtime.settings.policy(stage)
-    answer = queue.submit(node.key(stage, {"key": name}), label="", arguments={"key": '"x"'})
-    assert answer is not None
-    granted = queue.grant(answer[1], Claim.OWNER_NEW, owner="a worker that died", policy=policy, starts_pending=True)
-    assert granted is not None
-    return granted
+    pending = row_in(queue.submit(node.key(stage, {"key": name}), label="", arguments={"key": '"x"'}))
+    return _begun(queue, pending, stage, policy)
+
+
+def _begun(queue: FlightStore, pending: FlightSnapshot, stage: str, policy: StagePolicy) -> FlightSnapshot:
+    grant = partial(queue.grant, pending, Claim.OWNER_NEW, stage=stage, policy=policy)
+    return granted_in(grant(owner="a worker that died", starts_pending=True))
 
 
 def _status(row: FlightSnapshot) -> str:
@@ -114,10 +120,7 @@ def test_a_background_flight_that_kills_its_workers_is_given_up(unique: str) -> 
         sweep()
         pending = node.runtime.store.read(row.flight_id)
         assert pending is not None
-        again = node.runtime.queue.grant(
-            pending, Claim.OWNER_NEW, owner="another that died", policy=policy, starts_pending=True
-        )
-        assert again is not None
+        again = _begun(node.runtime.queue, pending, "fast-twice", policy)
         end_lease(again.generation)
 
         sweep()

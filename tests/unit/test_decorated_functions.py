@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel
 from pytest_django.fixtures import Settings
 
-from singleflight_app import GLOBAL, FlightKey, InvalidRequest, Role, SingleFlight, api, single_flight
+from singleflight_app import GLOBAL, FlightKey, InvalidRequest, Role, SingleFlight, decorated, single_flight
 
 
 class Score(BaseModel):
@@ -31,10 +31,10 @@ def _local(settings: Settings) -> None:
 @pytest.fixture(autouse=True)
 def _stages_of_one_test() -> Iterator[None]:
     """Let each test give its functions the stages it likes."""
-    known = dict(api._registry)
+    known = dict(decorated.registry)
     yield
-    api._registry.clear()
-    api._registry.update(known)
+    decorated.registry.clear()
+    decorated.registry.update(known)
 
 
 calls: list[tuple[object, ...]] = []
@@ -193,7 +193,7 @@ def _generator() -> Iterator[int]:
     yield 1
 
 
-async def _coroutine() -> int:
+async def _unused() -> int:
     return 1
 
 
@@ -257,7 +257,7 @@ def test_a_wrong_use_is_refused_when_the_module_is_imported(
         decorate()
 
 
-@pytest.mark.parametrize("function", [_generator, _asynchronous_generator, _coroutine])
+@pytest.mark.parametrize("function", [_generator, _asynchronous_generator])
 def test_what_gives_no_value_when_it_returns_is_refused(function: Callable[[], object]) -> None:
     """A generator would be stored as nothing, and its work done by nobody."""
     with pytest.raises(InvalidRequest):
@@ -289,7 +289,7 @@ def test_an_annotation_that_is_not_imported_is_told_with_the_repair() -> None:
     def function(answer: str) -> "NotImported":  # type: ignore[name-defined]  # noqa: F821
         return answer
 
-    flight = single_flight("s", scope=GLOBAL)(function)
+    flight: SingleFlight[[str], str] = SingleFlight(function, stage="s", scope=GLOBAL)
 
     with pytest.raises(InvalidRequest, match="import it outside of TYPE_CHECKING"):
         flight("x")

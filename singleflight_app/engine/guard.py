@@ -1,0 +1,139 @@
+"""What stands between a flight and a provider that is failing: tries again inside the call, and a breaker around it.
+
+Both are off unless a stage's policy sets them. Tenacity counts the tries and the pauses, pybreaker the failures.
+"""
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from pybreaker import STATE_CLOSED, STATE_OPEN, CircuitBreaker, CircuitMemoryStorage
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    retry_if_result,
+    stop_after_attempt,
+    stop_before_delay,
+    wait_exponential_jitter,
+)
+
+from singleflight_app.domain.exceptions import Rejected, seconds
+from singleflight_app.domain.policy import Breaker, StagePolicy
+from singleflight_app.domain.records import Full
+from singleflight_app.domain.retryable import is_retryable, retry_after
+from singleflight_app.engine.call import Call
+from singleflight_app.engine.context import FlightContext
+from singleflight_app.engine.rim import Rim
+
+
+class Tried(NamedTuple):
+    """What the function came to: a value, or the error that it raised."""
+
+    value: Any
+    error: Exception | None
+
+
+async def tried(call: Call[Any], context: FlightContext, rim: Rim) -> Tried:
+    """Call the function, again after retryable errors if the policy says so; only a BaseException gets out."""
+
+    async def once() -> Tried:
+        return await _once(call, rim)
+
+    if call.policy.retry is None:
+        return await once()
+    retrying = _retrying(call.policy, context, rim)
+    found: Tried = await retrying(once)
+    return found
+
+
+async def _once(call: Call[Any], rim: Rim) -> Tried:
+    try:
+        value = await rim.value_of(call.function)
+    except Exception as exc:  # noqa: BLE001  (whatever the function raises is its flight's end)
+        return Tried(None, exc)
+    if call.accept is not None:
+        try:
+            call.accept(value)
+        except Exception as exc:  # noqa: BLE001  (as the function's own)
+            if isinstance(exc, Rejected):
+                exc.value = value  # paid for: its own caller may look at it
+            return Tried(value, exc)
+    return Tried(value, None)
+
+
+def _retrying(policy: StagePolicy, context: FlightContext, rim: Rim) -> AsyncRetrying:
+    retry = policy.retry
+    assert retry is not None  # noqa: S101  (for the type; `tried` looked)
+    grows = wait_exponential_jitter(
+        initial=seconds(retry.wait), max=seconds(retry.max_wait), jitter=seconds(retry.wait)
+    )
+
+    def pause(state: RetryCallState) -> float:
+        error = _error_of(state)
+        return max(grows(state), 0.0 if error is None else retry_after(error))
+
+    def is_worth_it(found: Tried) -> bool:
+        return found.error is not None and is_retryable(found.error, policy.retry_on) and not context.is_in_vain
+
+    return AsyncRetrying(
+        sleep=rim.sleep,
+        # A pause that outlasts the wait budget would end when nobody waits any more.
+        stop=stop_after_attempt(retry.attempts) | stop_before_delay(policy.wait),
+        wait=pause,
+        retry=retry_if_result(is_worth_it),
+        before_sleep=lambda _: context.record_attempt(),
+        retry_error_callback=lambda state: None if state.outcome is None else state.outcome.result(),
+    )
+
+
+def _error_of(state: RetryCallState) -> Exception | None:
+    found: Tried | None = None if state.outcome is None else state.outcome.result()
+    return None if found is None else found.error
+
+
+class Breakers:
+    """The breakers of one process, one per stage and setting."""
+
+    def __init__(self, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._lock, self._now = threading.Lock(), now
+        self._breakers: dict[tuple[str, Breaker], tuple[CircuitBreaker, CircuitMemoryStorage]] = {}
+
+    def refusal(self, stage: str, policy: StagePolicy) -> Full | None:
+        """Return why no call of the stage may be made now; None: it may."""
+        if policy.breaker is None:
+            return None
+        _, memory = self._of(stage, policy.breaker)
+        if memory.state != STATE_OPEN or memory.opened_at is None:
+            return None
+        closed_for = timedelta(seconds=seconds(policy.breaker.pause)) - (self._now() - memory.opened_at)
+        if closed_for <= timedelta(0):
+            return None
+        reason = f"the last {policy.breaker.failures} calls of stage {stage} failed, so its breaker is open"
+        return Full("breaker", reason, closed_for.total_seconds(), is_final=True)
+
+    def record(self, stage: str, policy: StagePolicy, error: BaseException | None) -> None:
+        """Count how a call ended; an error that is the request's own fault shows that the provider answers."""
+        if policy.breaker is None:
+            return
+        breaker, _ = self._of(stage, policy.breaker)
+        counted = error if error is not None and is_retryable(error, policy.retry_on) else None
+
+        def end() -> None:
+            if counted is not None:
+                raise counted
+
+        try:
+            breaker.call(end)
+        except Exception as exc:  # noqa: BLE001  (the error that was counted, or the breaker's own about it)
+            del exc
+
+    def _of(self, stage: str, setting: Breaker) -> tuple[CircuitBreaker, CircuitMemoryStorage]:
+        with self._lock:
+            if (stage, setting) not in self._breakers:
+                memory = CircuitMemoryStorage(STATE_CLOSED)
+                breaker = CircuitBreaker(
+                    fail_max=setting.failures, reset_timeout=seconds(setting.pause), state_storage=memory, name=stage
+                )
+                self._breakers[stage, setting] = breaker, memory
+            return self._breakers[stage, setting]
