@@ -62,7 +62,7 @@ def _about_pending(row: FlightSnapshot, asking: Asking) -> Claim:
     timed_out = row.pending_age is not None and row.pending_age >= seconds(asking.policy.pending_timeout)
     if asking.starts_pending or timed_out:
         return Claim.OWNER_NEW
-    return Claim.WAIT_OUT if _is_no_answer(row, asking) else Claim.FOLLOWER_WAIT
+    return Claim.FOLLOWER_WAIT  # a fresh caller as well: its call has not begun, and gets a generation above
 
 
 def _is_no_answer(row: FlightSnapshot, asking: Asking) -> bool:

@@ -127,9 +127,11 @@ class ReentrantFlight(SingleFlightError):
         self.stage = stage
 
 
-def wait_budget(value: float | timedelta) -> float:
+def wait_budget(value: object) -> float:
     """Return one caller's wait budget in seconds; what no clock can count to is InvalidRequest."""
-    budget = seconds(value)
+    budget = -1.0
+    if isinstance(value, int | float | timedelta) and not isinstance(value, bool):
+        budget = seconds(value)
     if not 0 <= budget <= MOST_SECONDS:
         raise InvalidRequest(f"the wait budget is {value!r}; give seconds from 0 on, of ten years at most")
     return budget

@@ -85,13 +85,14 @@ class Progress(NamedTuple):
 class Full:
     """No room for one more running call: by which limit, in a sentence, and after how many seconds to ask again.
 
-    `is_final`: waiting for room would be in vain.
+    `is_final`: waiting for room would be in vain. `is_brief`: there may be room in a moment, as others only look.
     """
 
     limit: str
     reason: str
     retry_after: float
     is_final: bool = False
+    is_brief: bool = False
 
     @classmethod
     def of(cls, limit: str, stage: str, policy: StagePolicy) -> "Full":

@@ -22,11 +22,11 @@ def submit(
     *,
     owner: str,
     send: Callable[[int], object],
-    on_replaced: Callable[[bytes, int], object],
+    on_replaced: Callable[[bytes, int, float], object],
 ) -> FlightSnapshot:
     """Commit a pending flight and send its message, or join or replay the flight that there is.
 
-    `on_replaced` is told the key and the generation of an outcome that a fresh flight replaces.
+    `on_replaced` is told of an outcome that a fresh flight replaces: key, generation, seconds left of its TTL.
     """
     asking = Asking(policy=call.policy, owner=owner, may_take_over=queue.may_take_over(call.policy.lease))
     for _ in range(TRIES):
@@ -50,7 +50,7 @@ def submit(
         )
         if queued is not None:
             if call.is_fresh and not is_new:
-                on_replaced(call.key.digest, row.generation)
+                on_replaced(call.key.digest, row.generation, row.outcome_remaining or 0.0)
             send(queued.flight_id)
             return queued
     raise CoordinationUnavailable(f"{call.key} moved {TRIES} times while it was submitted; submit it again")

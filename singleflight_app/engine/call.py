@@ -57,6 +57,7 @@ class Asked(Generic[R]):
     #: Of a fresh caller: the generation that the row had when it asked; only a higher one answers.
     above: int | None = None
     has_left: bool = False  #: cancelled, while its turn as leader goes on
+    wait_for: Callable[[str], None] | None = None  #: names the limit that it stands in line for
 
     def __post_init__(self) -> None:
         self.bell = self.rim.bell()

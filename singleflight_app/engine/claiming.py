@@ -4,16 +4,15 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from typing import Any
 
 from singleflight_app.domain.decision import Asking, decide
-from singleflight_app.domain.exceptions import CoordinationUnavailable, seconds
+from singleflight_app.domain.exceptions import seconds
 from singleflight_app.domain.records import FlightSnapshot, Full
 from singleflight_app.domain.states import Claim
 from singleflight_app.engine.call import Asked, Call, Follow, Found, Granted
 from singleflight_app.engine.failures import LOST_MESSAGE
-from singleflight_app.engine.ports import FlightStore, Memory, ReplayCache
+from singleflight_app.engine.ports import FlightStore
 from singleflight_app.telemetry.signals import announce, lease_granted, lease_taken_over
 
 _HANDED_OUT = 10_000  #: generations remembered; older ones are long over
@@ -29,14 +28,13 @@ class Claiming:
     def __init__(
         self,
         store: FlightStore,
-        cache: ReplayCache,
-        memory: Memory,
         *,
         owner: str,
         running: Callable[[], Collection[int]],
+        on_replaced: Callable[[bytes, int, float], object],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._store, self._cache, self._memory, self._owner = store, cache, memory, owner
+        self._store, self._owner, self._on_replaced = store, owner, on_replaced
         self._running, self._monotonic = running, monotonic
         self._lock = threading.Lock()
         self._claims: Counter[bytes] = Counter()  # under way, by key
@@ -162,10 +160,7 @@ class Claiming:
         if granted is None or isinstance(granted, Full):
             return granted
         if row.forgotten or call.is_fresh:
-            self._memory.raise_floor(call.key.digest, row.generation)
-            # `forget` raised this floor already, or told its caller that it could not.
-            with suppress(CoordinationUnavailable):
-                self._cache.raise_floor(call.key.digest, row.generation)
+            self._on_replaced(call.key.digest, row.generation, row.outcome_remaining or 0.0)
         return self._granted(call, granted, claim, sent_at)
 
     def _granted(self, call: Call[Any], row: FlightSnapshot, claim: Claim, sent_at: float) -> Granted:

@@ -108,7 +108,8 @@ class FlightContext:
         if not 0 <= fraction <= 1:
             raise InvalidRequest(f"progress is {fraction!r}; give a number from 0 to 1")
         if self._lease is not None:
-            self._lease.progress = Progress(float(fraction), text.replace("\x00", "")[:_PROGRESS_LENGTH])
+            storable = text.replace("\x00", "").encode("utf-8", "replace").decode()
+            self._lease.progress = Progress(float(fraction), storable[:_PROGRESS_LENGTH])
 
     def fenced_update(self, rows: Rows, *, generation_field: str = "generation", **values: Any) -> int:  # noqa: ANN401
         """Update rows of your own (a QuerySet) unless a newer generation has written them; return their number.

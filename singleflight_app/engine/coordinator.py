@@ -6,7 +6,7 @@ Callers of one process that share a key share one claim and one wait (`local`); 
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -64,7 +64,7 @@ class Coordinator:
         self._following = Following(
             store, notifier, poll_interval=poll_interval, on_hint=self._limits.stir, monotonic=monotonic
         )
-        self._spreading, breakers = Spreading(cache, notifier), Breakers()
+        self._spreading, breakers = Spreading(cache, notifier, monotonic=monotonic), Breakers()
         self._owning = Owning(
             store,
             memory,
@@ -80,7 +80,7 @@ class Coordinator:
             cache,
             memory,
             self._following,
-            claiming=Claiming(store, cache, memory, owner=owner, running=self.running, monotonic=monotonic),
+            claiming=Claiming(store, owner=owner, running=self.running, on_replaced=self.replaced, monotonic=monotonic),
             owning=self._owning,
             spreading=self._spreading,
             limits=self._limits,
@@ -133,11 +133,16 @@ class Coordinator:
             facts = {"flight_id": forgotten.flight_id, "generation": forgotten.generation}
             announce(flight_forgotten, stage=forgotten.stage, **facts)
 
-    def replaced(self, digest: bytes, generation: int) -> None:
-        """Raise the floor over an outcome that a fresh flight replaces, as far as Redis can be reached."""
+    def replaced(self, digest: bytes, generation: int, remaining: float) -> None:
+        """Raise the floor over an outcome that a new flight replaces; what Redis can't confirm now is tried again.
+
+        `remaining` seconds of its TTL are left. Of a forgotten outcome `forget` has said already if it could not.
+        """
         self._memory.raise_floor(digest, generation)
-        with suppress(CoordinationUnavailable):
+        try:
             self._cache.raise_floor(digest, generation)
+        except CoordinationUnavailable:
+            self._spreading.floor(digest, generation, seconds=remaining)
 
     def drain(self, timeout: float) -> None:
         """Return once hints and cache entries of what has ended are sent, or after `timeout` seconds."""

@@ -3,6 +3,7 @@
 Both are off unless a stage's policy sets them. Tenacity counts the tries and the pauses, pybreaker the failures.
 """
 
+import inspect
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -24,6 +25,7 @@ from singleflight_app.domain.records import Full
 from singleflight_app.domain.retryable import is_retryable, retry_after
 from singleflight_app.engine.call import Call
 from singleflight_app.engine.context import FlightContext
+from singleflight_app.engine.limits import Slot
 from singleflight_app.engine.rim import Rim
 
 
@@ -36,9 +38,13 @@ class Tried(NamedTuple):
 
 async def tried(call: Call[Any], context: FlightContext, rim: Rim) -> Tried:
     """Call the function, again after retryable errors if the policy says so; only a BaseException gets out."""
+    last: Tried | None = None
 
     async def once() -> Tried:
-        return await _once(call, rim)
+        nonlocal last
+        if last is None or not context.is_in_vain:  # the lease may have been lost in the pause
+            last = await _once(call, rim)
+        return last
 
     if call.policy.retry is None:
         return await once()
@@ -49,7 +55,9 @@ async def tried(call: Call[Any], context: FlightContext, rim: Rim) -> Tried:
 
 async def _once(call: Call[Any], rim: Rim) -> Tried:
     try:
-        value = await rim.value_of(call.function)
+        value = call.function()
+        if rim.is_on_loop and inspect.isawaitable(value):
+            value = await value
     except Exception as exc:  # noqa: BLE001  (whatever the function raises is its flight's end)
         return Tried(None, exc)
     if call.accept is not None:
@@ -97,20 +105,25 @@ class Breakers:
 
     def __init__(self, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._lock, self._now = threading.Lock(), now
+        self._probing: set[str] = set()
         self._breakers: dict[tuple[str, Breaker], tuple[CircuitBreaker, CircuitMemoryStorage]] = {}
 
-    def refusal(self, stage: str, policy: StagePolicy) -> Full | None:
-        """Return why no call of the stage may be made now; None: it may."""
+    def refusal(self, stage: str, policy: StagePolicy, slot: Slot) -> Full | None:
+        """Return why no call of the stage may be made now; None: it may. After the pause one at a time finds out."""
         if policy.breaker is None:
             return None
         _, memory = self._of(stage, policy.breaker)
         if memory.state != STATE_OPEN or memory.opened_at is None:
             return None
-        closed_for = timedelta(seconds=seconds(policy.breaker.pause)) - (self._now() - memory.opened_at)
-        if closed_for <= timedelta(0):
-            return None
+        pause = timedelta(seconds=seconds(policy.breaker.pause))
+        closed_for = (memory.opened_at + pause - self._now()).total_seconds()
+        with self._lock:
+            if closed_for <= 0 and stage not in self._probing:
+                self._probing.add(stage)
+                slot.on_end = lambda: self._probing.discard(stage)
+                return None
         reason = f"the last {policy.breaker.failures} calls of stage {stage} failed, so its breaker is open"
-        return Full("breaker", reason, closed_for.total_seconds(), is_final=True)
+        return Full("breaker", reason, max(closed_for, policy.heartbeat), is_final=True)
 
     def record(self, stage: str, policy: StagePolicy, error: BaseException | None) -> None:
         """Count how a call ended; an error that is the request's own fault shows that the provider answers."""

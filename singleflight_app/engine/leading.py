@@ -6,7 +6,7 @@ thread and under its own wait budget; the threads that wake it decide nothing.
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TypeVar
 
@@ -24,7 +24,7 @@ from singleflight_app.engine.call import Asked, Call, CallerLeft, Ended, Follow,
 from singleflight_app.engine.claiming import Claiming, Step
 from singleflight_app.engine.following import Following, Watch
 from singleflight_app.engine.guard import Breakers
-from singleflight_app.engine.limits import Limits, Slot
+from singleflight_app.engine.limits import Limits, Slot, free_slot
 from singleflight_app.engine.owning import Owning
 from singleflight_app.engine.ports import FlightStore, Memory, ReplayCache
 from singleflight_app.engine.rim import Bell, Rim
@@ -102,46 +102,64 @@ class Leading:
 
     async def _until_end(self, asked: Asked[R], watch: Watch, looked: Looked) -> Ended[R]:
         has_followed = asked.flight.flight_id is not None  # by an earlier leader of this process
-        while True:
-            if asked.has_left:
-                raise CallerLeft
-            slot, no_room = self._room_for(asked.call)
-            try:
-                step = await self._step(asked, no_room, has_followed=has_followed)
-                if isinstance(step, Granted) and slot is not None:
-                    return await self._own(asked, step, slot, watch, looked)
-                if step is None:
-                    return await self._degraded(asked, slot)
-            finally:
-                if slot is not None:
-                    slot.end_unless_running()
-            if isinstance(step, Found):
-                self._keep(asked.call, step, looked)
-                return Ended(step.settled, Role.REPLAY, Layer.DATABASE)
-            if isinstance(step, Full):
-                await self._wait_for_room(asked, step)
-            if isinstance(step, Follow):
-                has_followed = has_followed or step.row is not None
-                row = await self._follow(asked, step, watch)
-                if row is not None:
-                    return Ended(row.settled(), Role.FOLLOWER, Layer.DATABASE, is_forgotten=row.forgotten)
+        with ExitStack() as line:
+            while True:
+                step = await self._claimed(asked, watch, looked, has_followed=has_followed)
+                if isinstance(step, Ended):
+                    return step
+                if isinstance(step, Full):
+                    await self._wait_for_room(asked, step, line)
+                if isinstance(step, Follow):
+                    has_followed = has_followed or step.row is not None
+                    row = await self._follow(asked, step, watch)
+                    if row is not None:
+                        return Ended(row.settled(), Role.FOLLOWER, Layer.DATABASE, is_forgotten=row.forgotten)
 
-    def _room_for(self, call: Call[R]) -> tuple[Slot | None, Full | None]:
+    async def _claimed(
+        self, asked: Asked[R], watch: Watch, looked: Looked, *, has_followed: bool
+    ) -> Ended[R] | Full | Follow:
+        """Claim, and come to an end by a call or a replay; or say what must be waited for."""
+        if asked.has_left:
+            raise CallerLeft
+        slot, no_room = self._room_for(asked.call)
+        try:
+            step = await self._step(asked, no_room, has_followed=has_followed)
+            if isinstance(step, Granted):
+                return await self._own(asked, step, slot, watch, looked)
+            if step is None:
+                return await self._degraded(asked, slot)
+        finally:
+            slot.end_unless_running()
+        if isinstance(step, Found):
+            self._keep(asked.call, step, looked)
+            return Ended(step.settled, Role.REPLAY, Layer.DATABASE)
+        return step
+
+    def _room_for(self, call: Call[R]) -> tuple[Slot, Full | None]:
         """Return this process's room for one more call, or why there is none."""
-        refusal = self._breakers.refusal(call.key.stage, call.policy)
-        room = refusal or self._limits.slot(call.key.stage, call.policy)
-        return (room, None) if isinstance(room, Slot) else (None, room)
+        stage, policy = call.key.stage, call.policy
+        room = self._limits.slot(stage, policy)
+        if isinstance(room, Full):
+            return free_slot(), room
+        return room, self._breakers.refusal(stage, policy, room)
 
-    async def _wait_for_room(self, asked: Asked[R], full: Full) -> None:
+    async def _wait_for_room(self, asked: Asked[R], full: Full, line: ExitStack) -> None:
         """Wait until a call of the stage may have ended; Overloaded when the policy or the budget says no."""
         call, policy = asked.call, asked.call.policy
         # A worker comes for a flight that nobody else runs: it may wait as long as a caller.
         deadline = asked.deadline if call.pending is None else asked.started + policy.wait
         left = deadline - self._monotonic()
-        if full.is_final or policy.on_saturated == "reject" or left <= 0:
+        is_rejected = policy.on_saturated == "reject" and not full.is_brief
+        if full.is_final or is_rejected or left <= 0:
             announce(caller_refused, stage=call.key.stage, reason=full.limit)
             raise Overloaded(full.reason, full.retry_after)
-        with self._limits.waiting(call.key.stage, asked.bell), self._following.listening(call.key.stage):
+        if asked.wait_for is None:
+            # From now on it is rung; a place that came free just before has rung nobody, so it asks again at once.
+            asked.wait_for = line.enter_context(self._limits.waiting(call.key.stage, asked.bell))
+            line.enter_context(self._following.listening(call.key.stage))
+            asked.wait_for(full.limit)
+        else:
+            asked.wait_for(full.limit)
             await asked.bell.wait(min(left, self._following.pause()))
 
     async def _step(self, asked: Asked[R], no_room: Full | None, *, has_followed: bool) -> Step | None:
@@ -167,14 +185,14 @@ class Leading:
             asked.flight.mark(asked_before)
         return step
 
-    async def _degraded(self, asked: Asked[R], slot: Slot | None) -> Ended[R]:
+    async def _degraded(self, asked: Asked[R], slot: Slot) -> Ended[R]:
         """Answer without the database: with an end of this process that it could not take yet, or else a call."""
         unsettled = self._owning.heartbeat.unsettled(asked.call.key.digest)
         if unsettled is not None and unsettled.result is not None and not asked.call.is_fresh:
             ended: Ended[R] = Ended(unsettled, Role.REPLAY, Layer.PROCESS)
         else:
             asked_before = asked.flight.asked
-            ended = await self._owning.run_degraded(asked, slot or Slot(lambda: None))
+            ended = await self._owning.run_degraded(asked, slot)
             if asked.call.is_fresh:
                 asked.flight.mark(asked_before)
         asked.mark()
@@ -219,6 +237,12 @@ class Leading:
                 return None
             return None if row is None else row.settled()
 
+        if asked.call.is_fresh and asked.call.policy.replay_cache:
+            # It asked for no stored outcome, and is allowed to store its own, now that the floor is raised.
+            looked = await asked.rim.do(
+                partial(self._cache.look, asked.call.key.digest),
+                undo=lambda _: self._owning.release_unused(asked.call.key, asked.call.policy, granted),
+            )
         return await self._owning.own(asked, granted, slot, ticket=looked.ticket, follow_newer=follow_newer)
 
     def _keep(self, call: Call[R], found: Found, looked: Looked) -> None:

@@ -5,7 +5,6 @@ takes nothing with it. When the loop ends, its tasks are cancelled, and give up 
 """
 
 import asyncio
-import inspect
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -77,6 +76,8 @@ class LoopBell:
 class LoopRim:
     """Waits on the running loop; `around` surrounds each call (its own context for Django's sync code)."""
 
+    is_on_loop = True
+
     def __init__(self, workers: Workers, around: Around) -> None:
         self._loop, self._workers, self._around = asyncio.get_running_loop(), workers, around
 
@@ -126,11 +127,6 @@ class LoopRim:
         if task.cancelled() and interruption.is_requested:
             raise Interrupted
         return task.result()
-
-    async def value_of(self, function: Callable[[], Any]) -> Any:  # noqa: ANN401  (the user's value)
-        """Call the function and await what it returns; a plain value is an answer as well."""
-        value = function()
-        return await value if inspect.isawaitable(value) else value
 
     async def sleep(self, seconds: float) -> None:
         """Let the loop do other things."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from singleflight_app.domain.exceptions import CoordinationUnavailable, seconds
 from singleflight_app.domain.flight import NO_USAGE, Failure, Settled, Usage
@@ -26,7 +26,7 @@ from singleflight_app.engine.failures import timed_out
 from singleflight_app.engine.guard import Breakers
 from singleflight_app.engine.heartbeat import Heartbeat, Lease
 from singleflight_app.engine.limits import Slot
-from singleflight_app.engine.local import LocalFlight, Shared
+from singleflight_app.engine.local import Shared
 from singleflight_app.engine.ports import FlightStore, Memory
 from singleflight_app.engine.rim import Steps
 from singleflight_app.engine.spreading import Spreading
@@ -95,7 +95,8 @@ class Owning:
         except BaseException:
             self._give_up(lease, context.usage)
             raise
-        self._breakers.record(call.key.stage, call.policy, end.error)
+        if not lease.is_over:  # else it hung, which is recorded, or the error tells nothing of the provider
+            self._breakers.record(call.key.stage, call.policy, end.error)
         if end.is_interrupted and lease.is_timed_out:
             return Ended(end.shared, Role.OWNER, Layer.CALL, end.error)  # the heartbeat settled it
         ran = self._monotonic() - began
@@ -134,6 +135,7 @@ class Owning:
         context = FlightContext(call.key, owner=self._owner, lease=None, attempt=1)
 
         def end_hung() -> None:
+            self._breakers.record(call.key.stage, call.policy, TimeoutError())
             asked.flight.retire()
             context.interruption.request()
 
@@ -145,7 +147,8 @@ class Owning:
             end = await make_call(call, context, asked.rim, slot)
         finally:
             alarm.cancel()
-        self._breakers.record(call.key.stage, call.policy, end.error)
+        if not context.interruption.is_requested:
+            self._breakers.record(call.key.stage, call.policy, end.error)
         return Ended(replace(end.shared, degraded=True), Role.OWNER, Layer.CALL, end.error, end.copy)
 
     def release_unused(self, key: FlightKey, policy: StagePolicy, granted: Granted) -> None:
@@ -177,7 +180,7 @@ class Owning:
 
         def end_hung(lease: Lease) -> None:
             self._breakers.record(call.key.stage, call.policy, TimeoutError())
-            self._end_hung(lease, flight)
+            self._end_hung(lease, asked)
 
         flight.flight_id, flight.generation = granted.row.flight_id, granted.row.generation
         return Lease(
@@ -272,9 +275,10 @@ class Owning:
             self._fence(lease, lease.late)
         return True
 
-    def _end_hung(self, lease: Lease, flight: LocalFlight) -> None:
+    def _end_hung(self, lease: Lease, asked: Asked[Any]) -> None:
         """Settle a call that outlived `execution_timeout`; it may go on, but it holds no key any more."""
-        flight.mark()
+        flight = asked.flight
+        asked.mark()
         end = Settled(lease.flight_id, lease.generation, Status.TIMED_OUT, failure=timed_out(lease.policy))
         verdict = self._settle(lease, end)
         if not verdict.is_refused:

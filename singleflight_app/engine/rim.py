@@ -55,6 +55,8 @@ class Interrupted(Exception):
 class Rim(Protocol):
     """One way of waiting."""
 
+    is_on_loop: bool  #: the function may return something to await
+
     def bell(self) -> Bell:
         """Return a bell for one caller."""
 
@@ -68,9 +70,6 @@ class Rim(Protocol):
         self, steps: Callable[[], Steps[T]], interruption: Interruption, *, on_return: Callable[[], object]
     ) -> T:
         """Run the user's function; `on_return` is called once it has really returned. Raises Interrupted."""
-
-    async def value_of(self, function: Callable[[], Any]) -> Any:  # noqa: ANN401  (the user's value)
-        """Call the user's function, and await what it returns if that can be awaited."""
 
     async def sleep(self, seconds: float) -> None:
         """Pause between two tries."""
@@ -106,6 +105,8 @@ class ThreadBell:
 class ThreadRim:
     """Waits in the caller's own thread; none of these coroutines ever suspends."""
 
+    is_on_loop = False
+
     def bell(self) -> ThreadBell:
         """Return a bell for this thread."""
         return ThreadBell()
@@ -126,10 +127,6 @@ class ThreadRim:
             return await steps()
         finally:
             on_return()
-
-    async def value_of(self, function: Callable[[], Any]) -> Any:  # noqa: ANN401  (the user's value)
-        """Call the function."""
-        return function()
 
     async def sleep(self, seconds: float) -> None:
         """Hold the thread."""

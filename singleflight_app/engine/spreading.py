@@ -6,13 +6,17 @@ that is lost costs a poll interval, a cache entry that is lost costs a read of t
 
 import logging
 import threading
+import time
 from collections import deque
+from collections.abc import Callable
 
+from singleflight_app.domain.exceptions import CoordinationUnavailable
 from singleflight_app.domain.records import Hint, Kept
 from singleflight_app.engine import threads
 from singleflight_app.engine.ports import Notifier, ReplayCache
 from singleflight_app.telemetry.signals import announce, coordination_failed
 
+FLOOR_PAUSE = 1.0  #: seconds between two tries to raise floors that could not be confirmed
 MOST = 10_000  #: of each kind that wait; beyond it the oldest are dropped
 _BATCH = 200
 _GOODBYE = 1.0  #: seconds for the rest at the process's end
@@ -22,12 +26,15 @@ logger = logging.getLogger("singleflight_app")
 class Spreading:
     """What this process has to tell, and the thread that tells it."""
 
-    def __init__(self, cache: ReplayCache, notifier: Notifier) -> None:
-        self._cache, self._notifier = cache, notifier
+    def __init__(
+        self, cache: ReplayCache, notifier: Notifier, *, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._cache, self._notifier, self._monotonic = cache, notifier, monotonic
+        self._floors: dict[bytes, tuple[int, float]] = {}  # by key: the generation, and until when it matters
         self._changed = threading.Condition()
         self._hints: deque[tuple[str, Hint]] = deque(maxlen=MOST)
         self._kept: deque[Kept] = deque(maxlen=MOST)
-        self._is_started = self._is_sending = self._is_closed = False
+        self._is_started = self._is_sending = self._is_floor_due = self._is_closed = False
 
     def hint(self, stage: str, hint: Hint) -> None:
         """Tell the followers of a flight to look at its row."""
@@ -43,6 +50,14 @@ class Spreading:
                 self._kept.append(kept)
                 self._wake()
 
+    def floor(self, digest: bytes, generation: int, *, seconds: float) -> None:
+        """Raise a floor that Redis could not confirm, as soon as it can: an older outcome may lie there so long."""
+        with self._changed:
+            if len(self._floors) < MOST:
+                self._floors[digest] = (generation, self._monotonic() + seconds)
+                self._is_floor_due = True
+                self._wake()
+
     def drain(self, timeout: float) -> None:
         """Return once all is sent, or after `timeout` seconds."""
         with self._changed:
@@ -55,6 +70,9 @@ class Spreading:
             self._is_closed = True
             self._changed.notify_all()
 
+    def _has_work(self) -> bool:
+        return bool(self._hints or self._kept or self._is_floor_due or self._is_closed)
+
     def _wake(self) -> None:
         if not self._is_started:
             self._is_started = threads.start(self._send_for_ever, "spread")
@@ -66,13 +84,16 @@ class Spreading:
             with self._changed:
                 self._is_sending = False
                 self._changed.notify_all()
-                self._changed.wait_for(lambda: self._hints or self._kept or self._is_closed)
+                pause = FLOOR_PAUSE if self._floors else None
+                self._changed.wait_for(self._has_work, pause)
+                self._is_floor_due = False
                 hints = [self._hints.popleft() for _ in range(min(len(self._hints), _BATCH))]
                 kept = [self._kept.popleft() for _ in range(min(len(self._kept), _BATCH))]
                 self._is_sending = True
                 if self._is_closed and not (hints or kept):
                     return
             self._send(hints, kept)
+            self._raise_floors()
 
     def _send(self, hints: list[tuple[str, Hint]], kept: list[Kept]) -> None:
         try:
@@ -82,3 +103,16 @@ class Spreading:
             # The adapters announce Redis's own errors; no other may end the thread.
             logger.exception("handing on %s hints and %s outcomes failed", len(hints), len(kept))
             announce(coordination_failed, component="notify", error=type(exc).__name__)
+
+    def _raise_floors(self) -> None:
+        with self._changed:
+            floors = list(self._floors.items())
+        for digest, (generation, until) in floors:
+            if self._monotonic() < until:
+                try:
+                    self._cache.raise_floor(digest, generation)
+                except CoordinationUnavailable:
+                    return  # the others would wait for the same server
+            with self._changed:
+                if self._floors.get(digest) == (generation, until):
+                    del self._floors[digest]

@@ -143,7 +143,7 @@ select {flight_columns_of_granted} from granted f
 with {room}, o as materialized ({open_flight}), granted as (
     {granting} and (select is_free from room) returning f.digest, f.stage, {flight_columns}
 ), ev as ({regranted_event})
-select room.is_free, {flight_columns_of_granted} from room left join granted f on true
+select room.is_free or not exists (select from o), {flight_columns_of_granted} from room left join granted f on true
 
 -- fragment: flight_columns_of_granted
 -- The columns of `granted` as FlightSnapshot reads them.
