@@ -200,7 +200,6 @@ class _Decorated(Generic[P, R]):
             here.queue,
             call,
             arguments,
-            owner=here.identity.name,
             send=send,
             on_replaced=here.coordinator.replaced,
         )

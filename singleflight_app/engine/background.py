@@ -20,7 +20,6 @@ def submit(
     call: Call[Any],
     arguments: Mapping[str, str],
     *,
-    owner: str,
     send: Callable[[int], object],
     on_replaced: Callable[[bytes, int, float], object],
 ) -> FlightSnapshot:
@@ -28,7 +27,8 @@ def submit(
 
     `on_replaced` is told of an outcome that a fresh flight replaces: key, generation, seconds left of its TTL.
     """
-    asking = Asking(policy=call.policy, owner=owner, may_take_over=queue.may_take_over(call.policy.lease))
+    # Nobody's name: a flight that this process runs is followed like any other, not adopted.
+    asking = Asking(policy=call.policy, owner="", may_take_over=queue.may_take_over(call.policy.lease))
     for _ in range(TRIES):
         answer = queue.submit(call.key, label=call.label, arguments=arguments)
         if answer is None:

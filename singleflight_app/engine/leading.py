@@ -209,6 +209,7 @@ class Leading:
             while await asked.bell.wait(asked.deadline - self._monotonic()):
                 if asked.has_left:
                     raise CallerLeft
+                asked_before = asked.flight.asked
                 asked.mark()
                 try:
                     now = await asked.rim.do(partial(self._store.read, row.flight_id))
@@ -216,6 +217,8 @@ class Leading:
                     continue  # the next poll wakes again; the wait budget bounds an outage
                 if now is None or now.generation != row.generation:
                     return None
+                if asked.call.is_fresh and follow.waits_out:
+                    asked.flight.mark(asked_before)  # still what they have to outdo, who asked before this look
                 if now.is_settled:
                     return None if follow.waits_out or _is_released(now) else now
                 if _is_abandoned(now, asked.call.policy):
