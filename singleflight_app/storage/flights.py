@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from psycopg.types.json import Jsonb
@@ -228,7 +228,7 @@ def _claimed(rows: Rows) -> tuple[bool, FlightSnapshot] | None:
     return (rows[0][0], FlightSnapshot._make(rows[0][1:])) if rows else None
 
 
-@cache
+@lru_cache(maxsize=1000)
 def _stage_lock(stage: str) -> int:
     """Return the number of a stage's advisory lock: the same in every process, and hardly anybody else's."""
     digest = hashlib.sha256(f"singleflight_app.stage:{stage}".encode()).digest()
