@@ -4,7 +4,9 @@ SDKs of model providers differ in their classes, but agree on where a status and
 """
 
 from collections.abc import Collection, Mapping
-from datetime import UTC, datetime
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from email.message import Message
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -47,8 +49,8 @@ def dotted(kind: type) -> str:
 
 def status_of(error: BaseException) -> int | None:
     """Return the HTTP status that an SDK's exception carries; None: it carries none."""
-    for holder in (error, getattr(error, "response", None)):
-        status = getattr(holder, "status_code", None) or getattr(holder, "status", None)
+    for holder in (error, _carried(error, "response")):
+        status = _carried(holder, "status_code") or _carried(holder, "status")
         if isinstance(status, int):
             return int(status)
     return None
@@ -58,31 +60,42 @@ def retry_after(error: BaseException) -> float:
     """Return for how many seconds the provider asked to be left alone; 0: it did not say."""
     if isinstance(error, BaseExceptionGroup):
         return max(map(retry_after, error.exceptions), default=0.0)
-    given = getattr(error, "retry_after", None)
-    if given is None:
-        given = _from_headers(getattr(getattr(error, "response", None), "headers", None))
-    pause = _number(given)
-    return min(max(pause, 0.0), MOST_RETRY_AFTER) if pause == pause else 0.0  # noqa: PLR0124  (NaN is no pause)
+    for given in (_carried(error, "retry_after"), _in_headers(_carried(error, "response")), _in_headers(error)):
+        if given is not None:
+            pause = _number(given)
+            return min(max(pause, 0.0), MOST_RETRY_AFTER) if pause == pause else 0.0  # noqa: PLR0124  (NaN is no pause)
+    return 0.0
 
 
-def _from_headers(headers: Any) -> object:  # noqa: ANN401  (each HTTP library has its own mapping)
-    if not isinstance(headers, Mapping):
+def _carried(holder: object, name: str) -> Any:  # noqa: ANN401  (each SDK has its own)
+    """Return an attribute, or None; what an SDK computes on access may fail, and must not hide the error itself."""
+    try:
+        return getattr(holder, name, None)
+    except Exception:  # noqa: BLE001
         return None
-    found = {str(name).lower(): value for name, value in headers.items() if str(name).lower().startswith("retry-after")}
+
+
+def _in_headers(holder: object) -> object:
+    """Return what the headers of a response, or of an exception, say; the standard library's are no Mapping."""
+    headers = _carried(holder, "headers")
+    if not isinstance(headers, Mapping | Message):
+        return None
+    found = {str(name).lower(): value for name, value in headers.items()}
     milliseconds = found.get("retry-after-ms")
     return found.get("retry-after") if milliseconds is None else _number(milliseconds) / 1000
 
 
 def _number(given: object) -> float:
-    """Return the seconds in a Retry-After: a number, or a date; 0 when it is neither."""
+    """Return the seconds in a Retry-After: a number, a duration, or a date; 0 when it is none of them."""
+    if isinstance(given, timedelta):
+        return given.total_seconds()
     if isinstance(given, int | float):
-        return float(given)
+        return float(min(given, MOST_RETRY_AFTER)) if given > 0 else 0.0
     if not isinstance(given, str):
         return 0.0
-    try:
+    with suppress(ValueError):
         return float(given)
-    except ValueError:
-        return _until(given)
+    return _until(given)
 
 
 def _until(date: str) -> float:

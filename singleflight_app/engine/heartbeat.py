@@ -41,6 +41,7 @@ class Lease:
     run_until: float  #: monotonic end of `execution_timeout`
     on_timeout: Callable[["Lease"], None]
     on_lost: Callable[[], None]
+    on_gone: Callable[["Lease"], None]  #: called when the call's event loop was closed under it
     beat_at: float = 0.0
     is_background: bool = False  #: run by a worker, with arguments in the row
     progress: Progress | None = None  #: what the call said last, until a beat has carried it
@@ -172,7 +173,9 @@ class Heartbeat:
         now = self._monotonic()
         leases = self.held()
         for lease in leases:
-            if lease.late is None and now >= lease.run_until:
+            if lease.late is None and lease.interruption.is_gone():
+                lease.on_gone(lease)
+            elif lease.late is None and now >= lease.run_until:
                 self._end_hung_call(lease)
         due = [
             lease

@@ -7,6 +7,7 @@ thread and under its own wait budget; the threads that wake it decide nothing.
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -104,7 +105,7 @@ class Leading:
         has_followed = asked.flight.flight_id is not None  # by an earlier leader of this process
         with ExitStack() as line:
             while True:
-                step = await self._claimed(asked, watch, looked, has_followed=has_followed)
+                step = await self._claimed(asked, watch, looked, line, has_followed=has_followed)
                 if isinstance(step, Ended):
                     return step
                 if isinstance(step, Full):
@@ -116,7 +117,7 @@ class Leading:
                         return Ended(row.settled(), Role.FOLLOWER, Layer.DATABASE, is_forgotten=row.forgotten)
 
     async def _claimed(
-        self, asked: Asked[R], watch: Watch, looked: Looked, *, has_followed: bool
+        self, asked: Asked[R], watch: Watch, looked: Looked, line: ExitStack, *, has_followed: bool
     ) -> Ended[R] | Full | Follow:
         """Claim, and come to an end by a call or a replay; or say what must be waited for."""
         if asked.has_left:
@@ -124,6 +125,9 @@ class Leading:
         slot, no_room = self._room_for(asked.call)
         try:
             step = await self._step(asked, no_room, has_followed=has_followed)
+            if not isinstance(step, Full):
+                line.close()  # it needs no room, or has it: others are rung from now on
+                asked.wait_for = None
             if isinstance(step, Granted):
                 return await self._own(asked, step, slot, watch, looked)
             if step is None:
@@ -180,8 +184,8 @@ class Leading:
             if self._may_degrade and exc.is_outage and call.pending is None:
                 return no_room
             raise
-        if call.is_fresh and (isinstance(step, Granted) or (isinstance(step, Follow) and step.waits_out)):
-            # The row was still what those who asked before this statement had to outdo: what comes answers them too.
+        if call.is_fresh and (isinstance(step, Granted) or (isinstance(step, Follow) and _is_yet_to_begin(step))):
+            # What comes begins after all who asked before this statement: it answers them too.
             asked.flight.mark(asked_before)
         return step
 
@@ -217,8 +221,8 @@ class Leading:
                     continue  # the next poll wakes again; the wait budget bounds an outage
                 if now is None or now.generation != row.generation:
                     return None
-                if asked.call.is_fresh and follow.waits_out:
-                    asked.flight.mark(asked_before)  # still what they have to outdo, who asked before this look
+                if asked.call.is_fresh and _is_yet_to_begin(replace(follow, row=now)):
+                    asked.flight.mark(asked_before)
                 if now.is_settled:
                     return None if follow.waits_out or _is_released(now) else now
                 if _is_abandoned(now, asked.call.policy):
@@ -287,6 +291,11 @@ def copy_of(call: Call[R], settled: Settled) -> tuple[R] | None:
         return (call.codec.decode(settled.result),)
     except ResultUnreadable:
         return None
+
+
+def _is_yet_to_begin(follow: Follow) -> bool:
+    """Tell a fresh caller that the row shows nothing yet that could answer it."""
+    return follow.waits_out or (follow.row is not None and follow.row.pending_age is not None)
 
 
 def _is_abandoned(row: FlightSnapshot, policy: StagePolicy) -> bool:

@@ -58,6 +58,7 @@ class LocalFlight:
         self._line: OrderedDict[int, _Place] = OrderedDict()
         self.asked = self._mark = 0  #: how many have asked; how many of them before the statement that counts
         self.is_led = self.has_ended = False
+        self._leader: Bell | None = None
         self.shared: Shared | None = None
         self.callers = 0  # guarded by LocalFlights
         self.flight_id: int | None = None  #: as far as the leader knows it
@@ -70,7 +71,7 @@ class LocalFlight:
                 return Turn.AGAIN
             self.asked += 1
             if not self.is_led:
-                self.is_led = True
+                self.is_led, self._leader = True, bell
                 return Turn.LEAD
             place = self._line[self.asked] = _Place(self.asked, bell)
         try:
@@ -115,7 +116,13 @@ class LocalFlight:
         with self._lock:
             self.is_led = False
             while self._line and not self.has_ended and not self.is_led:
-                self.is_led = self._line.popitem(last=False)[1].tell(Turn.LEAD)
+                _, place = self._line.popitem(last=False)
+                self.is_led, self._leader = place.tell(Turn.LEAD), place.bell
+
+    @property
+    def is_forsaken(self) -> bool:
+        """Its leader's loop was closed under it."""
+        return self.is_led and self._leader is not None and self._leader.is_deaf()
 
     def after_fork(self) -> None:
         """Forget, in a child, who held the lock."""
@@ -138,7 +145,7 @@ class LocalFlights:
         """Return the key's flight in this process; Overloaded when `max_waiters` already wait behind it."""
         with self._lock:
             flight = self._flights.get((digest, is_fresh))
-            if flight is None or flight.has_ended:
+            if flight is None or flight.has_ended or flight.is_forsaken:
                 flight = self._flights[digest, is_fresh] = LocalFlight()
             if flight.callers > max_waiters:
                 reason = f"{max_waiters} callers of this process already wait for the same flight"

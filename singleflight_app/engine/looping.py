@@ -18,7 +18,9 @@ T = TypeVar("T")
 
 Around = Callable[[], AbstractAsyncContextManager[object]]
 
-_tasks: set[asyncio.Task[Any]] = set()  # a loop keeps only weak references to its tasks
+#: A loop keeps only weak references to its tasks. One that is closed without cancelling them leaves them here, since
+#: collecting them would run their ends where nothing can be awaited; the heartbeat gives up what they held.
+_tasks: set[asyncio.Task[Any]] = set()
 
 
 class Workers:
@@ -66,6 +68,10 @@ class LoopBell:
         except RuntimeError:  # the loop is closed
             return False
         return True
+
+    def is_deaf(self) -> bool:
+        """Tell whether the loop is closed."""
+        return self._loop.is_closed()
 
     async def wait(self, timeout: float) -> bool:
         """Wait to be woken; False when the time is over first."""
@@ -125,7 +131,7 @@ class LoopRim:
         """Run the function in a task of its own; this one may be cancelled without it, and cancels it then."""
         task = self._begin(_surrounded(steps, self._around))
         task.add_done_callback(lambda _: on_return())
-        interruption.arm(partial(_tell, self._loop, task.cancel))
+        interruption.arm(partial(_tell, self._loop, task.cancel), is_gone=self._loop.is_closed)
         try:
             await asyncio.wait([task])
         except BaseException:

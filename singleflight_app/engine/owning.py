@@ -163,6 +163,7 @@ class Owning:
             run_until=float("inf"),
             on_timeout=lambda _: None,
             on_lost=lambda: None,
+            on_gone=lambda _: None,
             is_background=granted.row.has_arguments,
         )
         self._give_up(lease, NO_USAGE)
@@ -182,6 +183,10 @@ class Owning:
             self._breakers.record(call.key.stage, call.policy, TimeoutError())
             self._end_hung(lease, asked)
 
+        def end_gone(lease: Lease) -> None:
+            self._give_up(lease, NO_USAGE)
+            flight.hand_over()
+
         flight.flight_id, flight.generation = granted.row.flight_id, granted.row.generation
         return Lease(
             key=call.key,
@@ -193,6 +198,7 @@ class Owning:
             run_until=self._monotonic() + seconds(call.policy.execution_timeout),
             on_timeout=end_hung,
             on_lost=flight.retire,
+            on_gone=end_gone,
             is_background=granted.row.has_arguments,
         )
 

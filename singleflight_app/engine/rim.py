@@ -20,6 +20,9 @@ class Bell(Protocol):
     def ring(self) -> bool:
         """Wake the caller; False: nobody can ever hear it, since its loop is closed."""
 
+    def is_deaf(self) -> bool:
+        """Tell whether its caller is gone with its loop, and will never do anything again."""
+
     async def wait(self, timeout: float) -> bool:
         """Wait to be woken; False when the time is over first."""
 
@@ -31,6 +34,7 @@ class Interruption:
         self._lock = threading.Lock()
         self._cancel: Callable[[], object] | None = None
         self.is_requested = False
+        self.is_gone: Callable[[], bool] = lambda: False  #: the call's loop is closed, and it will never end
 
     def request(self) -> None:
         """Cancel the call, once; one that has not begun is cancelled before its first step."""
@@ -40,8 +44,9 @@ class Interruption:
         if cancel is not None:
             cancel()
 
-    def arm(self, cancel: Callable[[], object]) -> None:
-        """Say how the call is cancelled."""
+    def arm(self, cancel: Callable[[], object], *, is_gone: Callable[[], bool]) -> None:
+        """Say how the call is cancelled, and how it shows that it is gone."""
+        self.is_gone = is_gone
         with self._lock:
             self._cancel = cancel
         if self.is_requested:
@@ -90,6 +95,10 @@ class ThreadBell:
         if self._event is not None:
             self._event.set()
         return True
+
+    def is_deaf(self) -> bool:
+        """Threads end what they are at."""
+        return False
 
     async def wait(self, timeout: float) -> bool:
         """Wait to be woken; False when the time is over first."""

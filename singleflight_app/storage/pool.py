@@ -166,7 +166,8 @@ class Database:
         try:
             if after is None:
                 return connection.execute(statement, parameters, binary=True).fetchall()
-            with connection.pipeline(), connection.transaction():
+            # Between two syncs of a pipeline all is one transaction; a block of psycopg's would sync at each edge.
+            with connection.pipeline():
                 connection.execute(*after)
                 cursor = connection.execute(statement, parameters, binary=True)
             return cursor.fetchall()
