@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
+from asgiref.sync import AsyncToSync, SyncToAsync, ThreadSensitiveContext, sync_to_async
 from django.core.signals import setting_changed
 from django.db import connections
 
@@ -42,13 +42,17 @@ async def own_connections() -> AsyncIterator[None]:
 
     Without it the call would hold on to its first caller's request, whose thread is gone when that caller is.
     """
+    # Set, not entered: inside a request's context, entering another one changes nothing. The call has a task, and so
+    # these variables, for itself.
     context = ThreadSensitiveContext()
-    async with context:
-        try:
-            yield
-        finally:
-            if context in SyncToAsync.context_to_thread_executor:
-                await sync_to_async(connections.close_all)()
+    context.token = SyncToAsync.thread_sensitive_context.set(context)
+    AsyncToSync.executors.current = None
+    try:
+        yield
+    finally:
+        if context in SyncToAsync.context_to_thread_executor:
+            await sync_to_async(connections.close_all)()
+        await context.__aexit__(None, None, None)  # type: ignore[no-untyped-call]
 
 
 class Runtime:
@@ -159,6 +163,18 @@ def close() -> None:
     global _runtime
     with _lock:
         old, _runtime = _runtime, None
+    if old is not None:
+        old.close()
+
+
+def leave() -> None:
+    """Release this process's leases for good: whoever asks from now on waits for the end of the process.
+
+    Nothing may begin any more that nobody would release.
+    """
+    global _runtime
+    _lock.acquire()  # never released
+    old, _runtime = _runtime, None
     if old is not None:
         old.close()
 

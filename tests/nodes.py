@@ -4,7 +4,7 @@ Two of them share nothing but the servers, so what they agree on, processes agre
 process can show (a kill, a fork, a pause) is in `tests/processes` and `tests/faults`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
@@ -49,6 +49,8 @@ class Node:
         scope: str | Global = "test",
         result_type: Any = JsonValue,  # noqa: ANN401  (any annotation that pydantic knows)
         wait_timeout: float | None = None,
+        is_fresh: bool = False,
+        accept: Callable[[R], object] | None = None,
     ) -> Outcome[R]:
         """Ask as `singleflight_app.run` does, on this node, and let Redis hear of it before anybody else asks."""
         policy = self.runtime.settings.policy(stage)
@@ -56,9 +58,59 @@ class Node:
         key = self.key(stage, request, scope=scope)
         coordinator = self.runtime.coordinator
         try:
-            return coordinator.run(Call(key, policy, function, for_policy(result_type, policy), budget))
+            codec = for_policy(result_type, policy)
+            return coordinator.run(Call(key, policy, function, codec, budget, is_fresh=is_fresh, accept=accept))
         finally:
             coordinator.drain(20)
+
+    async def arun(
+        self,
+        stage: str,
+        request: Mapping[str, object],
+        function: Callable[[], Awaitable[R]],
+        *,
+        scope: str | Global = "test",
+        result_type: Any = JsonValue,  # noqa: ANN401  (any annotation that pydantic knows)
+        wait_timeout: float | None = None,
+    ) -> Outcome[R]:
+        """Ask as `singleflight_app.arun` does, on this node."""
+        policy = self.runtime.settings.policy(stage)
+        budget = policy.wait if wait_timeout is None else wait_timeout
+        key = self.key(stage, request, scope=scope)
+        return await self.runtime.coordinator.arun(Call(key, policy, function, for_policy(result_type, policy), budget))
+
+    def leftovers(self) -> dict[str, object]:
+        """Return what this node still holds for callers and calls: nothing, once all of them are gone."""
+        coordinator = self.runtime.coordinator
+        held = {
+            "lines": coordinator._local._flights,
+            "watches": coordinator._following._watches,
+            "heard stages": coordinator._following._waiting,
+            "places": +coordinator._limits._held,
+            "callers without a place": coordinator._limits._waiting,
+            "leases": coordinator.running(),
+        }
+        return {name: things for name, things in held.items() if things}
+
+    def wait_until_idle(self) -> None:
+        """Return once this node holds nothing any more."""
+        until(lambda: not self.leftovers(), f"an idle node; it holds {self.leftovers()}")
+
+    @contextmanager
+    def without_a_beat(self) -> Iterator[None]:
+        """Let the node's one lease get no beat in the block, and one right after it."""
+        heartbeat = self.runtime.coordinator._owning.heartbeat
+        (lease,) = heartbeat.held()
+        lease.beat_at = float("inf")
+        yield
+        lease.beat_at = 0.0
+        heartbeat.beat()
+
+    def expire(self, key: FlightKey) -> None:
+        """End the lease of a running flight, as an operator does."""
+        row = self.runtime.queue.find(key.digest)
+        assert row is not None
+        assert self.runtime.queue.expire_lease(row.flight_id, actor="mira") is not None
 
     def forget(self, key: FlightKey) -> bool:
         """Drop a key's outcome as `forget` does, on this node."""
@@ -91,10 +143,10 @@ class Node:
         """Return once so many callers of this node ask for the key."""
         until(lambda: self.callers_of(key) >= count, f"{count} callers of {key}")
 
-    def wait_for_follower(self, stage: str) -> None:
-        """Return once a caller of this node follows another node's flight of the stage."""
+    def wait_for_follower(self, stage: str, count: int = 1) -> None:
+        """Return once callers of this node follow flights of the stage, or wait for room to call."""
         following = self.runtime.coordinator._following
-        until(lambda: following._waiting[stage] > 0, f"a follower of {stage}")
+        until(lambda: following._waiting[stage] >= count, f"{count} who wait in {stage}")
 
 
 @contextmanager

@@ -11,6 +11,8 @@ from django.db import connection
 
 #: An Execute message with an unnamed portal: the client asks for a prepared statement to be run.
 _EXECUTE = b"E\x00\x00\x00\x09\x00\x00\x00\x00\x00"
+#: A Sync message, after which the client waits.
+_SYNC = b"S\x00\x00\x00\x04"
 #: ReadyForQuery, idle: the statement is committed.
 _READY = b"Z\x00\x00\x00\x05I"
 _PORT = "5432"
@@ -21,7 +23,10 @@ class Proxy:
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
-        self.lost_replies = 0
+        self.lost_replies = self.statements = self.round_trips = self.refused = 0
+        self._is_cut = False
+        # Where the server is by now: a test may point the alias here later.
+        self._server = str(connection.settings_dict["HOST"]), str(connection.settings_dict["PORT"] or _PORT)
         self._armed = threading.Event()
         self._sockets: list[socket.socket] = []
         self._listener = socket.socket(socket.AF_UNIX)
@@ -33,6 +38,16 @@ class Proxy:
     def lose_next_reply(self) -> None:
         """Let the next statement commit, and cut the connection in place of its reply."""
         self._armed.set()
+
+    def cut(self) -> None:
+        """End all connections, and refuse each that is asked for until `mend`."""
+        self._is_cut = True
+        for end in self._sockets:
+            _cut(end)
+
+    def mend(self) -> None:
+        """Let connections through again."""
+        self._is_cut = False
 
     def close(self) -> None:
         """Cut everything."""
@@ -49,7 +64,11 @@ class Proxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            server = _connect()
+            if self._is_cut:
+                self.refused += 1
+                _cut(client)
+                continue
+            server = _connect(*self._server)
             self._sockets += [client, server]
             is_doomed = threading.Event()
             for pump in (self._to_server, self._to_client):
@@ -57,6 +76,8 @@ class Proxy:
 
     def _to_server(self, client: socket.socket, server: socket.socket, is_doomed: threading.Event) -> None:
         while data := _received(client):
+            self.statements += data.count(_EXECUTE)
+            self.round_trips += data.count(_SYNC)
             if _EXECUTE in data and self._armed.is_set():
                 self._armed.clear()
                 is_doomed.set()
@@ -88,8 +109,7 @@ def proxy() -> Iterator[Proxy]:
         yield there
 
 
-def _connect() -> socket.socket:
-    host, port = str(connection.settings_dict["HOST"]), str(connection.settings_dict["PORT"] or _PORT)
+def _connect(host: str, port: str) -> socket.socket:
     if host.startswith("/"):
         server = socket.socket(socket.AF_UNIX)
         server.connect(str(Path(host, f".s.PGSQL.{port}")))

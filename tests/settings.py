@@ -11,6 +11,8 @@ from config.settings import CACHES, DATABASES, SINGLEFLIGHT
 
 _FAST = {"lease_timeout": 1.5, "heartbeat_interval": 0.5, "wait_timeout": 30}
 _CALM = {"lease_timeout": 60, "heartbeat_interval": 15, "wait_timeout": 60, "failure_ttl": 60}
+_ROW = {"replay_memory": False, "replay_cache": False}
+_RETRY = {"attempts": 3, "wait": 0.001, "max_wait": 0.001}
 
 SINGLEFLIGHT: dict[str, Any] = {  # type: ignore[no-redef]
     **SINGLEFLIGHT,
@@ -29,6 +31,7 @@ SINGLEFLIGHT: dict[str, Any] = {  # type: ignore[no-redef]
             "replay_memory": False,
             "replay_cache": False,
         },
+        "calm-beating": {"lease_timeout": 60, "heartbeat_interval": 0.5, "wait_timeout": 60},
         "impatient": {"lease_timeout": 0.6, "heartbeat_interval": 0.2, "wait_timeout": 0.6},
         "hung": {**_FAST, "execution_timeout": 0.3},
         # Nothing expires in these either; each differs from `calm` in one point.
@@ -40,6 +43,25 @@ SINGLEFLIGHT: dict[str, Any] = {  # type: ignore[no-redef]
         "queued": {**_FAST, "pending_timeout": 0.3},
         "background-answer": _FAST,
         "background-remembered": {**_CALM, "replay_memory_ttl": 60},
+        # Limits: how many calls, where, and what becomes of those for whom there is no room.
+        "one-here": {**_CALM, "max_local_calls": 1},
+        "one-here-or-none": {**_CALM, **_ROW, "max_local_calls": 1, "on_saturated": "reject"},
+        "one-hung-here": {**_FAST, "execution_timeout": 0.3, "max_local_calls": 1},
+        "one-anywhere": {**_CALM, "max_concurrency": 1},
+        "one-anywhere-or-none": {**_CALM, **_ROW, "max_concurrency": 1, "on_saturated": "reject"},
+        "one-fast-anywhere": {**_FAST, "max_concurrency": 1},
+        "two-anywhere": {**_CALM, "max_concurrency": 2},
+        "three-anywhere": {**_CALM, "max_concurrency": 3},
+        "one-fast-anywhere-or-none": {**_FAST, **_ROW, "max_concurrency": 1, "on_saturated": "reject"},
+        "two-here-one-anywhere": {**_CALM, "max_local_calls": 2, "max_concurrency": 1},
+        # A guard around the provider.
+        "retrying": {**_CALM, "retry": _RETRY},
+        "retrying-fast": {**_FAST, "retry": _RETRY},
+        "retrying-hung": {**_FAST, "execution_timeout": 0.3, "retry": _RETRY},
+        "breaking": {**_CALM, "breaker": {"failures": 2, "pause": 60}},
+        "mending": {**_CALM, "breaker": {"failures": 1, "pause": 0.05}},
+        "mending-row": {**_CALM, **_ROW, "breaker": {"failures": 1, "pause": 0.05}},
+        "breaking-hung": {**_FAST, "execution_timeout": 0.2, "breaker": {"failures": 1, "pause": 60}},
     },
 }
 # Two runs at once on one server each need a database of their own: name another one by TEST_DATABASE.

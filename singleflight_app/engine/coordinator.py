@@ -72,6 +72,7 @@ class Coordinator:
             breakers=breakers,
             owner=owner,
             on_end=self._wake,
+            on_gone=self._forsake,
             limits=late_limits,
             monotonic=monotonic,
         )
@@ -85,6 +86,7 @@ class Coordinator:
             spreading=self._spreading,
             limits=self._limits,
             breakers=breakers,
+            on_gone=self._forsake,
             may_degrade=may_degrade,
             monotonic=monotonic,
         )
@@ -214,19 +216,27 @@ class Coordinator:
         except TimeoutError:
             raise asked.still_running(self._monotonic()) from None
         if turn is Turn.LEAD:
-            return await asked.rim.apart(self._lead(asked), left=asked.leave)
+            return await asked.rim.apart(self._lead(asked), left=asked.leave, unbegun=partial(self._hand_over, asked))
         return _shared(asked.call, flight.shared) if turn is Turn.SHARE else None
 
     async def _lead(self, asked: Asked[R]) -> Ended[R]:
         """Take the leader's turn, and tell the others; it ends when its call does, even if its caller is gone."""
-        flight, call = asked.flight, asked.call
         try:
             ended = await self._leading.lead(asked)
-            flight.publish(Shared(ended.settled, ended.role, ended.layer), to_nobody=ended.is_forgotten)
+            asked.flight.publish(Shared(ended.settled, ended.role, ended.layer), to_nobody=ended.is_forgotten)
         finally:
-            flight.hand_over()
-            self._local.drop_if_over(call.key.digest, flight, is_fresh=call.is_fresh)
+            self._hand_over(asked)
         return ended
+
+    def _forsake(self, asked: Asked[Any]) -> None:
+        """Go on without a leader whose loop was closed under it, and which will never end its turn."""
+        self._following.drop_deaf()
+        digest, is_fresh = asked.call.key.digest, asked.call.is_fresh
+        self._local.forsake(digest, asked.flight, is_fresh=is_fresh, has_left=asked.has_left)
+
+    def _hand_over(self, asked: Asked[Any]) -> None:
+        asked.flight.hand_over()
+        self._local.drop_if_over(asked.call.key.digest, asked.flight, is_fresh=asked.call.is_fresh)
 
     def _answer(self, call: Call[R], ended: Ended[R], started: float) -> Outcome[R]:
         """Announce the end to the listeners, and give it to its caller."""

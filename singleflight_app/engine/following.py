@@ -30,14 +30,19 @@ _SOON = 0.01
 class Watch:
     """One caller's eye on a key; `seen` is the generation that it follows, None before its claim."""
 
-    def __init__(self, key: FlightKey, bell: Bell, pending_timeout: float) -> None:
+    def __init__(self, key: FlightKey, bell: Bell, pending_timeout: float, on_gone: Callable[[], object]) -> None:
         self.key, self._bell, self._pending_timeout = key, bell, pending_timeout
+        self.on_gone = on_gone  #: called when the caller's loop was closed under it
         self.flight_id: int | None = None
         self.seen: int | None = None
 
     def wake(self) -> None:
         """Let the caller look at the row."""
         self._bell.ring()
+
+    def is_deaf(self) -> bool:
+        """Tell whether the caller is gone with its loop."""
+        return self._bell.is_deaf()
 
     def is_past(self, state: LeaseState | None) -> bool:
         """Tell whether the row gives reason to look: it moved, ended, vanished, or nobody cares for it any more."""
@@ -70,19 +75,23 @@ class Following:
         self._is_polling = self._is_listening = self._is_closed = False
 
     @contextmanager
-    def watch(self, key: FlightKey, bell: Bell, *, pending_timeout: float = float("inf")) -> Iterator[Watch]:
+    def watch(
+        self,
+        key: FlightKey,
+        bell: Bell,
+        *,
+        pending_timeout: float = float("inf"),
+        on_gone: Callable[[], object] = lambda: None,
+    ) -> Iterator[Watch]:
         """Register a key before its claim is sent, so that no hint after the claim is missed."""
-        watch = Watch(key, bell, pending_timeout)
+        watch = Watch(key, bell, pending_timeout, on_gone)
         with self._changed:
             self._watches.setdefault(key.digest, set()).add(watch)
         try:
             yield watch
         finally:
             with self._changed:
-                watches = self._watches[key.digest]
-                watches.discard(watch)
-                if not watches:
-                    del self._watches[key.digest]
+                self._drop(watch)
 
     @contextmanager
     def following(self, watch: Watch, flight_id: int, generation: int, lease_remaining: float | None) -> Iterator[None]:
@@ -108,15 +117,35 @@ class Following:
             yield
         finally:
             with self._changed:
-                self._waiting[stage] -= 1
-                if not self._waiting[stage]:
-                    del self._waiting[stage]
+                self._hear_less(stage)
 
     def close(self) -> None:
         """End both threads at their next turn."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
+
+    def drop_deaf(self) -> None:
+        """Forget callers whose loops were closed under them; they will never leave by themselves."""
+        with self._changed:
+            deaf = [watch for watches in self._watches.values() for watch in watches if watch.is_deaf()]
+            for watch in deaf:
+                self._drop(watch)
+                if watch.flight_id is not None:
+                    self._hear_less(watch.key.stage)
+        for watch in deaf:
+            watch.on_gone()
+
+    def _drop(self, watch: Watch) -> None:
+        watches = self._watches.get(watch.key.digest, set())
+        watches.discard(watch)
+        if not watches:
+            self._watches.pop(watch.key.digest, None)
+
+    def _hear_less(self, stage: str) -> None:
+        self._waiting[stage] -= 1
+        if not self._waiting[stage]:
+            del self._waiting[stage]
 
     def after_fork(self) -> None:
         """Forget, in a child, who held the lock: a thread of the parent, which is not here."""
@@ -145,6 +174,7 @@ class Following:
 
     def poll(self) -> float | None:
         """Read all followed flights in one statement and wake where there is news; return the shortest lease left."""
+        self.drop_deaf()
         with self._changed:
             followed = [watch for watches in self._watches.values() for watch in watches if watch.flight_id]
         if not followed:

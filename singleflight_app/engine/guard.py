@@ -16,7 +16,8 @@ from tenacity import (
     retry_if_result,
     stop_after_attempt,
     stop_before_delay,
-    wait_exponential_jitter,
+    wait_exponential,
+    wait_random,
 )
 
 from singleflight_app.domain.exceptions import Rejected, seconds
@@ -73,9 +74,8 @@ async def _once(call: Call[Any], rim: Rim) -> Tried:
 def _retrying(policy: StagePolicy, context: FlightContext, rim: Rim) -> AsyncRetrying:
     retry = policy.retry
     assert retry is not None  # noqa: S101  (for the type; `tried` looked)
-    grows = wait_exponential_jitter(
-        initial=seconds(retry.wait), max=seconds(retry.max_wait), jitter=seconds(retry.wait)
-    )
+    first = seconds(retry.wait)
+    grows = wait_exponential(multiplier=first, max=seconds(retry.max_wait)) + wait_random(0, first)
 
     def pause(state: RetryCallState) -> float:
         error = _error_of(state)

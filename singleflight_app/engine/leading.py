@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from singleflight_app.domain.exceptions import (
     CoordinationUnavailable,
@@ -53,13 +53,14 @@ class Leading:
         spreading: Spreading,
         limits: Limits,
         breakers: Breakers,
+        on_gone: Callable[[Asked[Any]], object],
         may_degrade: bool,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store, self._cache, self._memory = store, cache, memory
         self._following, self._claiming, self._owning = following, claiming, owning
         self._spreading, self._limits, self._breakers = spreading, limits, breakers
-        self._may_degrade, self._monotonic = may_degrade, monotonic
+        self._on_gone, self._may_degrade, self._monotonic = on_gone, may_degrade, monotonic
 
     async def lead(self, asked: Asked[R]) -> Ended[R]:
         """Return the key's outcome; an unreadable stored result is dropped and led anew, once."""
@@ -73,7 +74,8 @@ class Leading:
             self._remember(call, looked.settled, asked_at, looked.remaining)
             return Ended(looked.settled, Role.REPLAY, Layer.REDIS, copy=copy)
         pending_timeout = seconds(call.policy.pending_timeout)
-        with self._following.watch(call.key, asked.bell, pending_timeout=pending_timeout) as watch:
+        gone = partial(self._on_gone, asked)
+        with self._following.watch(call.key, asked.bell, pending_timeout=pending_timeout, on_gone=gone) as watch:
             for _ in range(2):
                 ended = await self._until_end(asked, watch, looked)
                 if ended.role is Role.OWNER or ended.settled.result is None:
@@ -125,9 +127,10 @@ class Leading:
         slot, no_room = self._room_for(asked.call)
         try:
             step = await self._step(asked, no_room, has_followed=has_followed)
-            if not isinstance(step, Full):
-                line.close()  # it needs no room, or has it: others are rung from now on
+            if not isinstance(step, Full) and asked.wait_for is not None:
+                line.close()  # it needs no room, or has it: the next in line is rung from now on
                 asked.wait_for = None
+                self._limits.stir(asked.call.key.stage)
             if isinstance(step, Granted):
                 return await self._own(asked, step, slot, watch, looked)
             if step is None:

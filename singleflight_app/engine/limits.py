@@ -89,15 +89,15 @@ class Limits:
         """Wake the first in line of a stage, or of each: a call has ended, here or elsewhere.
 
         With `limit`, the first who waits for that one: a place that was only reserved is no news to the others, and
-        two who wake each other would never rest.
+        two who wake each other would never rest. Who finds room wakes the next.
         """
         with self._lock:
             lines = list(self._waiting.values()) if stage is None else [self._waiting.get(stage, OrderedDict())]
             for line in lines:
-                bell = next((bell for bell, wanted in line.items() if limit in {None, wanted}), None)
-                if bell is not None:
-                    line.move_to_end(bell)  # if it gets no room, the others have their turn before it
-                    bell.ring()
+                for bell in [bell for bell, wanted in line.items() if limit in {None, wanted}]:
+                    if bell.ring():
+                        break
+                    del line[bell]  # its loop is closed
 
     def after_fork(self) -> None:
         """Forget, in a child, who held the lock: a thread of the parent, which is not here."""

@@ -165,6 +165,14 @@ class LocalFlights:
             flight.callers -= 1
             self.drop_if_over(digest, flight, is_fresh=is_fresh)
 
+    def forsake(self, digest: bytes, flight: LocalFlight, *, is_fresh: bool, has_left: bool) -> None:
+        """Go on without a leader that will never end its turn, nor leave as a caller if it has not `has_left`."""
+        with self._lock:
+            if flight.is_forsaken:
+                flight.hand_over()
+                flight.callers -= not has_left
+                self.drop_if_over(digest, flight, is_fresh=is_fresh)
+
     def drop_if_over(self, digest: bytes, flight: LocalFlight, *, is_fresh: bool) -> None:
         """Forget a flight that nobody asks for and nobody leads."""
         with self._lock:

@@ -5,6 +5,7 @@ takes nothing with it. When the loop ends, its tasks are cancelled, and give up 
 """
 
 import asyncio
+import inspect
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -113,9 +114,17 @@ class LoopRim:
                 doing.add_done_callback(partial(_undo, undo))
             raise
 
-    async def apart(self, steps: Steps[T], *, left: Callable[[], object]) -> T:
+    async def apart(self, steps: Steps[T], *, left: Callable[[], object], unbegun: Callable[[], object]) -> T:
         """Take the steps in a task of their own."""
         task = self._begin(_captured(steps))
+
+        def ended(_: object) -> None:
+            # Cancelled before its first step, it has no `finally` to hand the lead over.
+            if inspect.getcoroutinestate(steps) == inspect.CORO_CREATED:
+                steps.close()
+                unbegun()
+
+        task.add_done_callback(ended)
         try:
             value, error = await asyncio.shield(task)
         except BaseException:
@@ -134,6 +143,14 @@ class LoopRim:
         interruption.arm(partial(_tell, self._loop, task.cancel), is_gone=self._loop.is_closed)
         try:
             await asyncio.wait([task])
+        except asyncio.CancelledError:
+            # The loop ends. Until the function has really ended nobody else may call; a value that it has brought is
+            # paid for, and kept.
+            if not task.cancelling():  # a second cancel would disturb what it tidies up
+                task.cancel()
+            await asyncio.wait([task])
+            if task.cancelled():
+                raise
         except BaseException:
             if task.done() and not task.cancelled():
                 task.exception()  # looked at: it is no news to the loop's exception handler

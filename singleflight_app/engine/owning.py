@@ -58,11 +58,13 @@ class Owning:
         breakers: Breakers,
         owner: str,
         on_end: Callable[[FlightKey], object],
+        on_gone: Callable[[Asked[Any]], object],
         limits: tuple[int, int],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store, self._memory, self._spreading = store, memory, spreading
-        self._breakers, self._owner, self._on_end, self._monotonic = breakers, owner, on_end, monotonic
+        self._breakers, self._owner, self._monotonic = breakers, owner, monotonic
+        self._on_end, self._on_gone = on_end, on_gone
         self.heartbeat = Heartbeat(
             store, owner=owner, settle_late=self._settle_late, limits=limits, monotonic=monotonic
         )
@@ -80,7 +82,7 @@ class Owning:
 
         `follow_newer` waits for the outcome of whoever fenced this owner out; None: none came.
         """
-        call, lease = asked.call, self._lease(asked, granted)
+        call, lease = asked.call, self._lease(asked, granted, slot)
         context = FlightContext(
             call.key,
             owner=self._owner,
@@ -93,7 +95,9 @@ class Owning:
             self.heartbeat.hold(lease)
             end = await make_call(call, context, asked.rim, slot)
         except BaseException:
-            self._give_up(lease, context.usage)
+            # A thread may end its process next, so it writes the release itself; a loop may not wait for it.
+            if asked.rim.is_on_loop or not self._release_now(lease, context.usage):
+                self._give_up(lease, context.usage)
             raise
         if not lease.is_over:  # else it hung, which is recorded, or the error tells nothing of the provider
             self._breakers.record(call.key.stage, call.policy, end.error)
@@ -171,12 +175,20 @@ class Owning:
     def release_all(self) -> None:
         """Let go of every lease at exit, so that others need not wait until it runs out."""
         for lease in self.heartbeat.held():
-            if lease.late is None:
-                self._give_up(lease, NO_USAGE)
-            if lease.late is not None and self._settle_late(lease):
-                self.heartbeat.release(lease)
+            self._release_now(lease, NO_USAGE)
 
-    def _lease(self, asked: Asked[R], granted: Granted) -> Lease:
+    def _release_now(self, lease: Lease, usage: Usage) -> bool:
+        """Write a release here and now; False: it could not be written. No beat may take it for a loss meanwhile."""
+        if lease.pid != os.getpid():
+            return True  # a forked child leaves its parent's call
+        self.heartbeat.release(lease)
+        if lease.late is None:
+            if lease.is_over or lease.is_background:
+                return True
+            lease.late = _released(lease, usage)
+        return self._settle_late(lease)
+
+    def _lease(self, asked: Asked[R], granted: Granted, slot: Slot) -> Lease:
         call, flight = asked.call, asked.flight
 
         def end_hung(lease: Lease) -> None:
@@ -185,7 +197,8 @@ class Owning:
 
         def end_gone(lease: Lease) -> None:
             self._give_up(lease, NO_USAGE)
-            flight.hand_over()
+            slot.end()
+            self._on_gone(asked)
 
         flight.flight_id, flight.generation = granted.row.flight_id, granted.row.generation
         return Lease(
@@ -302,7 +315,7 @@ class Owning:
         """
         if lease.pid != os.getpid():
             return  # a forked child leaves its parent's call
-        end = Settled(lease.flight_id, lease.generation, Status.CANCELLED, failure=_DETACHED, usage=usage)
+        end = _released(lease, usage)
         is_ours = not lease.is_over and not lease.is_background
         if not is_ours or not self.heartbeat.settle_later(lease, end, within=lease.policy.lease, at_once=True):
             self.heartbeat.release(lease)
@@ -337,7 +350,12 @@ class Owning:
 
 
 def _ttl(settled: Settled, policy: StagePolicy) -> float:
-    """Return for how long an end is replayed: a failure at least until the provider wants to be asked again."""
+    """Return for how long an end is replayed: a failure also until the provider wants to be asked again."""
     if settled.result is not None:
         return seconds(policy.result_ttl)
-    return max(seconds(policy.failure_ttl), 0.0 if settled.failure is None else settled.failure.retry_after)
+    return seconds(policy.failure_ttl) + (0.0 if settled.failure is None else settled.failure.retry_after)
+
+
+def _released(lease: Lease, usage: Usage) -> Settled:
+    """Return the end of a flight whose call did not end."""
+    return Settled(lease.flight_id, lease.generation, Status.CANCELLED, failure=_DETACHED, usage=usage)

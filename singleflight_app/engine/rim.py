@@ -68,8 +68,11 @@ class Rim(Protocol):
     async def do(self, work: Callable[[], T], *, undo: Callable[[T], object] | None = None) -> T:
         """Do blocking work (a statement, a look at Redis); `undo` gets a result that came too late for its caller."""
 
-    async def apart(self, steps: Steps[T], *, left: Callable[[], object]) -> T:
-        """Take steps that go on when their caller is cancelled; `left` is called then."""
+    async def apart(self, steps: Steps[T], *, left: Callable[[], object], unbegun: Callable[[], object]) -> T:
+        """Take steps that go on when their caller is cancelled; `left` is called then.
+
+        `unbegun` is called when the steps ended before their first one.
+        """
 
     async def call(
         self, steps: Callable[[], Steps[T]], interruption: Interruption, *, on_return: Callable[[], object]
@@ -124,7 +127,7 @@ class ThreadRim:
         """Do the work here and now."""
         return work()
 
-    async def apart(self, steps: Steps[T], *, left: Callable[[], object]) -> T:
+    async def apart(self, steps: Steps[T], *, left: Callable[[], object], unbegun: Callable[[], object]) -> T:
         """Take the steps here: a thread can't leave them."""
         return await steps
 

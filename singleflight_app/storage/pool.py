@@ -64,12 +64,15 @@ class Database:
         self._busy = 0
         self._is_closed = False
         self._next_probe = 0.0
-        self._failed_at = float("-inf")
+        self._failed_at = self._back_at = float("-inf")
         self._pid = os.getpid()
 
     def was_reachable_for(self, seconds: float) -> bool:
-        """Tell whether the server has answered this process for `seconds` without a failure (rule R18)."""
-        return self._monotonic() - self._failed_at >= seconds
+        """Tell whether the server has answered this process for `seconds` without a failure (rule R18).
+
+        Counted from the first answer after an outage: until then nobody's beat came through.
+        """
+        return self._monotonic() - max(self._failed_at, self._back_at) >= seconds
 
     def run(
         self, statement: bytes, parameters: Mapping[str, Any], *, once: bool = False, after: Statement | None = None
@@ -83,6 +86,8 @@ class Database:
         """
         probe = self._enter()
         try:
+            if probe:
+                self._knock()
             send = partial(self._try, statement, parameters, after)
             rows = send() if once else self._try_twice(send)
         except (StatementTimeout, PoolTimeout) as exc:
@@ -97,6 +102,8 @@ class Database:
         finally:
             if probe:
                 self._probing = False
+        if probe:
+            self._back_at = self._monotonic()
         self._down = False
         return rows
 
@@ -123,6 +130,10 @@ class Database:
         self._drop_pool()
         reason = str(exc).strip().splitlines()[0] if str(exc).strip() else type(exc).__name__
         raise CoordinationUnavailable(f"PostgreSQL is out of reach: {reason}") from exc
+
+    def _knock(self) -> None:
+        """Find out at once that nobody answers: the pool tries again after a second, then after two."""
+        psycopg.connect(**self._connection_parameters()).close()
 
     def _drop_pool(self) -> None:
         """Let the next probe begin with a new pool: this one's own reconnecting backs off for longer than a lease."""
@@ -156,8 +167,12 @@ class Database:
         except psycopg.Error:
             # After a restart every pooled connection is dead, not just this one; after a failover each may lead to a
             # server that takes no writes any more, and after a migration hold plans that no longer fit.
+            failed_at = self._monotonic()
             self._current_pool().drain()
-            return send()
+            rows = send()
+            if self._monotonic() - failed_at > PROBE_INTERVAL:  # not one dead connection: the server was away
+                self._back_at = self._monotonic()
+            return rows
 
     def _try(self, statement: bytes, parameters: Mapping[str, Any], after: Statement | None) -> Rows:
         pool = self._current_pool()
