@@ -87,7 +87,7 @@ class StagePolicy:
     failure_ttl: Duration = 10.0
     version: str = ""
     reraise: tuple[str, ...] = ()
-    retry_on: tuple[str, ...] = ("builtins.TimeoutError", "builtins.ConnectionError")
+    retry_on: tuple[str, ...] = ("builtins.TimeoutError", "builtins.ConnectionError", "http")
     compress: bool = True
     compress_over: int = 2048
     max_result_bytes: int = 10_000_000

@@ -6,7 +6,7 @@ Long, since a contract that is read in two places is two contracts.
 import secrets
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TypeVar
 
@@ -16,17 +16,19 @@ from singleflight_app.conf import get_settings
 from singleflight_app.domain.flight import OWNER_LOST, Failure, Settled, StoredResult, Usage
 from singleflight_app.domain.keys import FlightKey
 from singleflight_app.domain.policy import StagePolicy
-from singleflight_app.domain.records import Beat, FlightSnapshot, Full
+from singleflight_app.domain.records import Beat, FlightSnapshot, Full, Progress
 from singleflight_app.domain.states import Claim, Status
 from singleflight_app.engine.ports import FlightStore
 from singleflight_app.storage.flights import PostgresFlights
 from singleflight_app.storage.memory import MemoryFlights
 from singleflight_app.storage.pool import Database
 from tests.held import begin, results
+from tests.rows import granted_in, row_in
 
 T = TypeVar("T")
 
 POLICY = StagePolicy(lease_timeout=60, heartbeat_interval=15, wait_timeout=60)
+ONE_CALL = replace(POLICY, max_concurrency=1)
 USAGE = Usage("small-1", 100, 20, Decimal("0.000000001"))
 RESULT = StoredResult(b"\x00\xff payload", "1/json/gzip", b"c" * 32, 99)
 SHIFT = (
@@ -385,6 +387,124 @@ def test_what_is_no_outcome_can_not_be_forgotten(kept: Kept) -> None:
 
     assert kept.store.forget(flight_id=past.flight_id) is None
     assert kept.store.forget(flight_id=cancelled.flight_id) is None
+
+
+def test_a_key_is_found_without_a_claim(kept: Kept) -> None:
+    """Whoever has no room for a call looks at what there is."""
+    key = kept.key()
+
+    before = kept.store.find(key.digest)
+    kept.store.claim(key, label="", owner="one", policy=POLICY)
+    found = kept.store.find(key.digest)
+
+    assert before is None
+    assert found is not None
+    assert (found.status, found.owner) == ("running", "one")
+
+
+def test_a_fresh_caller_is_granted_over_an_outcome_in_its_ttl(kept: Kept) -> None:
+    """C37: over a success and a final failure; not over a live lease, nor over another generation than was seen."""
+    succeeded, failed, running = kept.settled(), kept.settled(failure()), kept.claimed()
+
+    def fresh(row: FlightSnapshot) -> FlightSnapshot | Full | None:
+        return kept.store.grant(row, Claim.OWNER_NEW, owner="two", stage=kept.stage, policy=POLICY, is_fresh=True)
+
+    new = [granted_in(fresh(row)) for row in (succeeded, failed)]
+
+    assert [(row.status, row.payload, row.error_type, row.attempts) for row in new] == [("running", None, "", 1)] * 2
+    assert [row.generation > old.generation for row, old in zip(new, (succeeded, failed), strict=True)] == [True, True]
+    assert fresh(running) is None
+    assert fresh(succeeded) is None
+
+
+def test_a_full_stage_grants_nothing_and_shows_what_there_is(kept: Kept) -> None:
+    """`max_concurrency`: Full, with the reason and when to ask again; a key that has a row is shown it all the same."""
+    key, settled = kept.key(), kept.settled()
+    kept.wait(61)
+    running = row_in(kept.store.claim(key, label="", owner="one", policy=ONE_CALL))
+
+    claimed = kept.store.claim(kept.key(), label="", owner="two", policy=ONE_CALL)
+    granted = kept.store.grant(kept.read(settled), Claim.OWNER_NEW, owner="two", stage=kept.stage, policy=ONE_CALL)
+    seen = kept.store.claim(key, label="", owner="two", policy=ONE_CALL)
+
+    assert isinstance(claimed, Full)
+    assert claimed == granted
+    assert (claimed.limit, claimed.retry_after, claimed.is_final) == ("max_concurrency", 15, False)
+    assert f"1 calls of stage {kept.stage} run in the cluster" in claimed.reason
+    assert row_in(seen).generation == running.generation
+
+
+@pytest.mark.parametrize("how", ["settled", "expired"])
+def test_an_ended_call_makes_room(kept: Kept, how: str) -> None:
+    """Settled, or its lease over: it counts no more."""
+    running = row_in(kept.store.claim(kept.key(), label="", owner="one", policy=ONE_CALL))
+    if how == "settled":
+        kept.store.settle(success(running), owner="one", ttl=60)
+    else:
+        kept.wait(61)
+
+    assert row_in(kept.store.claim(kept.key(), label="", owner="two", policy=ONE_CALL)).owner == "two"
+    takeover = kept.store.grant(
+        kept.read(running), Claim.OWNER_TAKEOVER, owner="two", stage=kept.stage, policy=ONE_CALL
+    )
+    assert isinstance(takeover, Full) is (how == "expired")
+
+
+def test_a_row_that_moved_is_no_lack_of_room(kept: Kept) -> None:
+    """The loser of a race for a takeover and the last place is to look again, and follow."""
+    row = row_in(kept.store.claim(kept.key(), label="", owner="one", policy=ONE_CALL))
+    kept.wait(61)
+    seen = kept.read(row)
+
+    def take() -> FlightSnapshot | Full | None:
+        return kept.store.grant(seen, Claim.OWNER_TAKEOVER, owner="two", stage=kept.stage, policy=ONE_CALL)
+
+    assert granted_in(take()).takeovers == 1
+    assert take() is None
+
+
+def test_claims_that_race_never_pass_the_limit(kept: Kept) -> None:
+    """Eight keys at once, three places: three are granted, the others are told."""
+    policy = replace(POLICY, max_concurrency=3)
+    answers = _race(lambda: kept.store.claim(kept.key(), label="", owner="one", policy=policy), 8)
+
+    assert sum(isinstance(answer, Full) for answer in answers) == 5
+    assert sum(isinstance(answer, tuple) and answer[0] for answer in answers) == 3
+
+
+def test_tries_inside_a_call_are_counted_when_it_is_settled(kept: Kept) -> None:
+    """C38: beside the grants."""
+    row = kept.claimed()
+
+    kept.store.settle(replace(success(row), retries=2), owner="one", ttl=60)
+
+    assert kept.read(row).attempts == 3
+
+
+def test_a_failure_is_not_retried_before_its_time(kept: Kept) -> None:
+    """C39: a Retry-After; the store keeps to it whatever was decided."""
+    row = kept.claimed()
+    busy = Failure("app.Busy", "busy", retryable=True, retry_after=30)
+    kept.store.settle(Settled(row.flight_id, row.generation, Status.FAILED, failure=busy), owner="one", ttl=60)
+    early = kept.read(row)
+    refused = kept.grant(early, Claim.OWNER_RETRY)
+    kept.wait(31)
+    granted = kept.grant(early, Claim.OWNER_RETRY)
+
+    assert early.retry_remaining is not None
+    assert 20 < early.retry_remaining <= 30
+    assert refused is None
+    assert granted is not None
+    assert granted.attempts == 2
+
+
+def test_a_beat_may_carry_progress(kept: Kept) -> None:
+    """A store that shows none takes it all the same."""
+    row = kept.claimed()
+    beats = [Beat(row.flight_id, row.generation, 60, Progress(0.5, "half"))]
+
+    assert kept.store.renew(beats, owner="one") == {row.flight_id}
+    assert kept.store.renew(beats, owner="two") == set()
 
 
 def test_a_fence_is_recorded_without_a_word(kept: Kept) -> None:

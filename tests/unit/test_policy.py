@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from singleflight_app.domain.policy import DURATIONS, InvalidPolicy, StagePolicy
+from singleflight_app.domain.policy import DURATIONS, Breaker, InvalidPolicy, Retry, StagePolicy
 
 
 def test_the_defaults_make_sense() -> None:
@@ -74,6 +74,16 @@ def test_a_wait_shorter_than_the_lease_is_refused() -> None:
         ("version", 3, "give a string"),
         ("reraise", "builtins.ValueError", "give a list of dotted paths"),
         ("retry_on", (ValueError,), 'list dotted paths, such as "openai.RateLimitError"'),
+        ("retry_on", "http", "give a list of dotted paths"),
+        ("max_concurrency", 0, "give a whole number from 1 on"),
+        ("max_concurrency", True, "give a whole number from 1 on"),
+        ("max_local_calls", 1.5, "give a whole number from 1 on"),
+        ("max_local_calls", "3", "give a whole number from 1 on"),
+        ("on_saturated", "queue", "use one of wait, reject"),
+        ("on_saturated", None, "give a string"),
+        ("retry", 3, "give None, or a dict of attempts, wait, max_wait"),
+        ("retry", Breaker(), "give None, or a dict of attempts, wait, max_wait"),
+        ("breaker", True, "give None, or a dict of failures, pause"),
     ],
 )
 def test_an_option_of_the_wrong_type_is_refused(option: str, value: object, repair: str) -> None:
@@ -98,6 +108,59 @@ def test_lists_of_a_settings_file_are_taken() -> None:
     policy = StagePolicy.from_options({"reraise": ["a.B"], "retry_on": []})
 
     assert (policy.reraise, policy.retry_on) == (("a.B",), ())
+
+
+def test_nothing_is_limited_or_guarded_unless_it_is_asked_for() -> None:
+    """A stage without these options pays for none of them."""
+    policy = StagePolicy()
+
+    assert (policy.max_concurrency, policy.max_local_calls, policy.on_saturated) == (None, None, "wait")
+    assert (policy.retry, policy.breaker) == (None, None)
+
+
+def test_a_provider_that_asks_to_come_again_is_retryable_by_default() -> None:
+    """429 and 5xx, whatever the SDK: beside what the standard library raises when nobody answers."""
+    assert StagePolicy().retry_on == ("builtins.TimeoutError", "builtins.ConnectionError", "http")
+
+
+def test_groups_of_options_are_given_as_dicts() -> None:
+    """As in a settings file; durations in seconds or as timedelta, what is left out by default."""
+    given = {
+        "retry": {"attempts": 5, "wait": timedelta(seconds=2)},
+        "breaker": {"failures": 3, "pause": timedelta(minutes=1)},
+    }
+
+    policy = StagePolicy.from_options(given)
+
+    assert policy.retry == Retry(attempts=5, wait=2.0, max_wait=20.0)
+    assert policy.breaker == Breaker(failures=3, pause=60.0)
+    assert policy == StagePolicy.from_options({"retry": policy.retry, "breaker": policy.breaker})
+    assert StagePolicy.from_options({"retry": {}, "breaker": {}}) == StagePolicy(retry=Retry(), breaker=Breaker())
+    assert hash(policy) == hash(StagePolicy.from_options(given))
+
+
+@pytest.mark.parametrize(
+    ("options", "problem", "repair"),
+    [
+        ({"retry": {"tries": 3}}, "'tries' is no option of retry", "known options: attempts, max_wait, wait"),
+        ({"retry": {7: 3}}, "7 is no option of retry", "known options: attempts, max_wait, wait"),
+        ({"retry": {"attempts": 0}}, "retry.attempts is 0", "give a whole number from 1 on"),
+        ({"retry": {"attempts": True}}, "retry.attempts is True", "give a whole number from 1 on"),
+        ({"retry": {"wait": 0}}, "retry.wait is 0", "give a duration above zero and of ten years at most"),
+        ({"retry": {"wait": "1"}}, "retry.wait is '1'", "give a number of seconds or a datetime.timedelta"),
+        ({"retry": {"max_wait": None}}, "retry.max_wait is None", "give a number of seconds or a datetime.timedelta"),
+        ({"retry": {"wait": 30}}, "retry.max_wait is 20 s and retry.wait 30 s", "set max_wait to at least 30"),
+        ({"breaker": {"failure": 3}}, "'failure' is no option of breaker", "known options: failures, pause"),
+        ({"breaker": {"failures": -1}}, "breaker.failures is -1", "give a whole number from 1 on"),
+        ({"breaker": {"pause": float("nan")}}, "breaker.pause is nan", "give a duration above zero"),
+    ],
+)
+def test_nonsense_in_a_group_is_refused(options: dict[str, Any], problem: str, repair: str) -> None:
+    """By its full name, with the repair."""
+    with pytest.raises(InvalidPolicy, match=problem) as refused:
+        StagePolicy.from_options(options)
+
+    assert refused.value.repair.startswith(repair)
 
 
 def test_a_policy_does_not_change() -> None:

@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 from django.core.checks import CheckMessage, run_checks
 from django.core.exceptions import ImproperlyConfigured
+from django.core.management import call_command
+from django.core.management.base import SystemCheckError
 from pytest_django.fixtures import Settings as DjangoSettings
 
 from singleflight_app import run
 from singleflight_app.conf import InvalidSetting, Settings, get_settings
-from singleflight_app.domain.policy import StagePolicy
+from singleflight_app.domain.policy import Breaker, Retry, StagePolicy
 
 REDIS = "django_redis.cache.RedisCache"
 
@@ -90,6 +92,21 @@ def test_without_a_redis_cache_none_is_used_unless_one_is_named(caches: DjangoSe
             "singleflight.E003",
             "s: result_ttl is 3 s and POLL_INTERVAL 2 s.*; set result_ttl to at least 4",
         ),
+        (
+            {"STAGES": {"s": {"max_concurrency": 0}}},
+            "singleflight.E003",
+            "s: max_concurrency is 0; give a whole number",
+        ),
+        ({"STAGES": {"s": {"max_local_calls": "2"}}}, "singleflight.E003", "s: max_local_calls is '2'; give a whole"),
+        (
+            {"STAGES": {"s": {"on_saturated": "drop"}}},
+            "singleflight.E003",
+            "s: on_saturated is 'drop'; use one of wait",
+        ),
+        ({"STAGES": {"s": {"retry": 3}}}, "singleflight.E003", "s: retry is 3; give None, or a dict of attempts"),
+        ({"STAGES": {"s": {"retry": {"attempts": 0}}}}, "singleflight.E003", "s: retry.attempts is 0; give a whole"),
+        ({"STAGES": {"s": {"breaker": {"pause": 0}}}}, "singleflight.E003", "s: breaker.pause is 0; give a duration"),
+        ({"DEFAULTS": {"retry_on": "http"}}, "singleflight.E003", "DEFAULTS: retry_on is 'http'; give a list"),
         ({"STAGES": {"no stage name": {}}}, "singleflight.E003", "STAGES: stage 'no stage name' is no stage name"),
     ],
 )
@@ -109,6 +126,26 @@ def test_nonsense_is_refused_by_check_and_at_run_time(
     assert all(message.hint and message.hint[0].isupper() for message in messages)
     assert refused.value.problem in messages[0].msg
     assert refused.value.repair.lower() in (messages[0].hint or "").lower()
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("max_concurrency", 0),
+        ("max_local_calls", 0),
+        ("on_saturated", "drop"),
+        ("retry", {"attempts": 0}),
+        ("breaker", {"failures": 0}),
+    ],
+)
+def test_manage_check_tells_of_a_wrong_limit_or_guard(settings: DjangoSettings, option: str, value: object) -> None:
+    """Before anything is served."""
+    settings.SINGLEFLIGHT = {"STAGES": {"score": {option: value}}}
+
+    with pytest.raises(SystemCheckError, match=rf"singleflight\.E003\) SINGLEFLIGHT: score: {option}") as refused:
+        call_command("check", tags=["singleflight"])
+
+    assert "HINT: " in str(refused.value)
 
 
 def test_every_problem_is_found_at_once(settings: DjangoSettings) -> None:
@@ -146,6 +183,18 @@ def test_a_changed_setting_is_read_anew(settings: DjangoSettings) -> None:
     settings.SINGLEFLIGHT = {"NAMESPACE": "two"}
 
     assert (before, get_settings().namespace) == ("one", "two")
+
+
+def test_changed_limits_and_guards_are_read_anew(settings: DjangoSettings) -> None:
+    """As every option; a list is as good as a tuple, a dict as the object."""
+    settings.SINGLEFLIGHT = {"STAGES": {"s": {"max_concurrency": 2, "retry": {"attempts": 2}, "retry_on": ["http"]}}}
+    before = get_settings().policy("s")
+    settings.SINGLEFLIGHT = {"STAGES": {"s": {"max_local_calls": 3, "on_saturated": "reject", "breaker": {}}}}
+    after = get_settings().policy("s")
+
+    assert (before.max_concurrency, before.retry, before.retry_on) == (2, Retry(attempts=2), ("http",))
+    assert (after.max_concurrency, after.retry) == (None, None)
+    assert (after.max_local_calls, after.on_saturated, after.breaker) == (3, "reject", Breaker())
 
 
 @pytest.mark.parametrize(
