@@ -5,8 +5,9 @@ import os
 from django.core.asgi import get_asgi_application
 
 from config.servers import start_servers
+from singleflight_app.contrib.asgi import releasing
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 start_servers()
 
-application = get_asgi_application()
+application = releasing(get_asgi_application())

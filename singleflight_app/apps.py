@@ -20,10 +20,11 @@ class SingleFlightConfig(AppConfig):
 
         A worker must know a stage's function before its first message arrives.
         """
-        from singleflight_app import checks  # noqa: F401, PLC0415  (registers itself, once apps are loaded)
+        from singleflight_app import checks, leaving  # noqa: F401, PLC0415  (checks register themselves once apps are loaded)
         from singleflight_app.telemetry import logs  # noqa: PLC0415
 
         logs.connect()
+        leaving.install()
         if find_spec("prometheus_client") is not None:
             from singleflight_app.telemetry import metrics  # noqa: PLC0415  (an extra)
 

@@ -80,8 +80,8 @@ def untyped(value, *, folder=""):  # type: ignore[no-untyped-def]  # noqa: ANN00
 class Workers:
     """Celery workers on the test's database; the log of each tells what went wrong."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, *options: str) -> None:
+        self._folder, self._options = folder, options
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
@@ -124,7 +124,10 @@ class Workers:
         environment = {**os.environ, "TEST_DATABASE_NAME": str(connection.settings_dict["NAME"])}
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, *worker, *alone], env=environment, stdout=output, stderr=subprocess.STDOUT
+                [sys.executable, *worker, *alone, *self._options],
+                env=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
             )
         self._processes.append(process)
         until(lambda: _is_ready(process, log), f"a worker; see {log}", timeout=60)

@@ -49,6 +49,15 @@ def age_pending(generation: int | None) -> None:
     )
 
 
+def age_running(generation: int | None) -> None:
+    """Let a running call have begun an hour ago; its lease stays as it is."""
+    _commit(
+        b"update singleflight_flight set created_at = created_at - interval '1 hour', "
+        b"started_at = started_at - interval '1 hour' where generation = %(generation)s",
+        generation,
+    )
+
+
 def delete(generation: int | None) -> None:
     """Let a flight be purged."""
     _commit(b"delete from singleflight_flight where generation = %(generation)s", generation)

@@ -9,8 +9,8 @@ pytestmark = pytest.mark.django_db
 
 
 def test_one_of_many_followers_takes_over_from_a_killed_owner(unique: str) -> None:
-    """C11: SIGKILL under forty followers in four processes; one call more, and all get that answer."""
-    with callers("fast", unique, 1) as (owner,), callers("fast", unique, 4, threads=10) as four:
+    """C11: SIGKILL under fifty-two followers in four processes; one call more, and all get that answer."""
+    with callers("fast", unique, 1) as (owner,), callers("fast", unique, 4, threads=13) as four:
         owner.call()
         (called,) = owner.wait_for("called")
         for caller in four:
@@ -20,7 +20,7 @@ def test_one_of_many_followers_takes_over_from_a_killed_owner(unique: str) -> No
         heir = until(lambda: next((c for c in four if c.all("called")), None), "a takeover")
         assert heir is not None
         heir.done("second answer")
-        outcomes = [fact for caller in four for fact in caller.wait_for("outcome", 10)]
+        outcomes = [fact for caller in four for fact in caller.wait_for("outcome", 13)]
 
         assert sum(len(caller.all("called")) for caller in four) == 1
         assert {fact["value"] for fact in outcomes} == {"second answer"}

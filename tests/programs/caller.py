@@ -2,7 +2,7 @@
 
 Lines in: `warm` (call another key), `call` (begin), `done TEXT` (let a running call return TEXT), `interrupt` (let it
 end as on Ctrl-C), `exit`. Lines out, JSON: ready, called (with generation and pid), outcome or error of each caller.
-Run as `python -m tests.programs.caller STAGE KEY THREADS`.
+Run as `python -m tests.programs.caller STAGE KEY THREADS`; with TEST_CLOCK the wall clock is so many seconds fast.
 """
 
 import json
@@ -10,10 +10,14 @@ import os
 import queue
 import sys
 import threading
+import time
 import uuid
 
 import django
 
+from tests.shifted import shift_clock
+
+shift_clock(float(os.environ.get("TEST_CLOCK", "0")))
 django.setup()
 
 from singleflight_app import current_flight, run  # noqa: E402
@@ -61,7 +65,7 @@ def call(stage: str, key: str, barrier: threading.Barrier) -> None:
 
 def main(stage: str, key: str, threads: int) -> None:
     """Read orders until told to exit."""
-    say("ready", owner=runtime().identity.name)
+    say("ready", owner=runtime().identity.name, now=time.time())
     for line in sys.stdin:
         order, _, text = line.strip().partition(" ")
         if order == "call":

@@ -1,4 +1,7 @@
-"""A process that forks in the middle of its call; the child asks for keys of its own, and ends the call too.
+"""A process that forks in the middle of its call; the child asks for keys of its own, and `returns` or `leaves`.
+
+A child that returns ends the call too; one that leaves closes what it has and exits in the midst of it. The parent
+waits for it, and then makes another call. Run as `python -m tests.programs.forking KEY returns`.
 
 Lines out, JSON: identity of parent and child, what the child got, what the parent got.
 """
@@ -11,7 +14,7 @@ import django
 
 django.setup()
 
-from singleflight_app import current_flight, run  # noqa: E402
+from singleflight_app import current_flight, run, wiring  # noqa: E402
 from singleflight_app.wiring import runtime  # noqa: E402
 
 _parent = os.getpid()
@@ -34,9 +37,14 @@ def forking() -> str:
     if child == 0:
         outcome = run("calm", {"key": f"{key}-child"}, lambda: answer("child's own"), scope="test", result_type=str)
         say("own", value=outcome.value, role=outcome.role, owner=runtime().identity.name)
+        if sys.argv[2] == "leaves":
+            wiring.close()
+            sys.exit()
         return "from the child"
     os.waitpid(child, 0)
     say("held", generation=generation, held=sorted(runtime().coordinator.running()))
+    another = run("calm", {"key": f"{key}-after"}, lambda: answer("after the child"), scope="test", result_type=str)
+    say("after", value=another.value, degraded=another.degraded)
     return "from the parent"
 
 
