@@ -31,12 +31,13 @@ def main() -> None:
     from django.core.management import call_command
 
     call_command("migrate", verbosity=0)
-    from benchmarks import replays, scores
+    from benchmarks import crowds, fanout, replays, scores, takeovers, waking
 
     results: dict[str, Any] = {}
     try:
         # One caller before sixteen: a pool hands its connections out in turn, and idle ones are cold.
-        for name, measure, meaning in (*replays.BENCHMARKS, *scores.BENCHMARKS):
+        modules = (replays, scores, waking, fanout, takeovers, crowds)
+        for name, measure, meaning in (line for module in modules for line in module.BENCHMARKS):
             results[name] = round(measure(ROUNDS), 3)
             print(f"{name:24} {results[name]:8.3f}  {meaning}")
     finally:
