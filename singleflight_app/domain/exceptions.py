@@ -67,7 +67,7 @@ class Overloaded(SingleFlightError):
     """A limit turned the caller away before anything began; ask again after `retry_after` seconds."""
 
     def __init__(self, reason: str, retry_after: float) -> None:
-        super().__init__(f"{reason}; ask again in {retry_after:.0f} s")
+        super().__init__(f"{reason}; ask again in {retry_after:.3g} s")
         self.reason, self.retry_after = reason, retry_after
 
 

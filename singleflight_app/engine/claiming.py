@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -38,7 +38,7 @@ class Claiming:
         self._running, self._monotonic = running, monotonic
         self._lock = threading.Lock()
         self._claims: Counter[bytes] = Counter()  # under way, by key
-        self._handed_out: dict[int, None] = {}  # generations that somebody here ran, oldest first
+        self._handed_out: OrderedDict[int, None] = OrderedDict()  # generations that somebody here ran, oldest first
 
     def claim(self, asked: Asked[Any], *, no_room: Full | None = None) -> Step:
         """Return what this caller is: owner, replayer or follower. After `TRIES` lost races it follows.
@@ -63,7 +63,7 @@ class Claiming:
         with self._lock:
             self._handed_out[generation] = None
             while len(self._handed_out) > _HANDED_OUT:
-                del self._handed_out[next(iter(self._handed_out))]
+                self._handed_out.popitem(last=False)
 
     def _may_adopt(self, digest: bytes, generation: int) -> bool:
         """Tell an orphan grant from one that was handed out, or whose reply another claim of this process awaits.

@@ -115,8 +115,8 @@ class FlightContext:
         """Update rows of your own (a QuerySet) unless a newer generation has written them; return their number.
 
         The model keeps the writer's generation in `generation_field`, a BigIntegerField with the default 0: only
-        rows whose generation is not above this flight's are written, and have it then. LeaseLost when a newer one
-        was there, CoordinationUnavailable in degraded mode, where no generation orders the writes.
+        rows whose generation is not above this flight's are written, and have it then. LeaseLost when newer ones had
+        written every row; CoordinationUnavailable in degraded mode, where no generation orders the writes.
         """
         count = self._older(rows, generation_field).update(**values, **{generation_field: self.generation})
         if not count and rows.exists():

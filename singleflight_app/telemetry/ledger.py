@@ -165,7 +165,8 @@ class Ledger:
             if tally is None:
                 tally = self._tallies[stage, hour] = StageTally(stage, hour)
             for name, amount in amounts.items():
-                setattr(tally, name, getattr(tally, name) + amount)
+                if amount:
+                    setattr(tally, name, getattr(tally, name) + amount)
             is_first, self._is_scheduled = not self._is_scheduled, True
         if is_first:
             self._flush_later(self.flush)

@@ -18,7 +18,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from singleflight_app.domain.exceptions import CoordinationUnavailable
-from singleflight_app.domain.flight import Usage
+from singleflight_app.domain.flight import NO_USAGE, Usage
 from singleflight_app.domain.states import Layer, Role, Status
 from singleflight_app.domain.tally import LiveFlights
 from singleflight_app.telemetry import signals
@@ -115,16 +115,23 @@ def _gauge(name: str, text: str, values: dict[str, int]) -> GaugeMetricFamily:
 
 
 def _count_answer(*, stage: str, role: Role, layer: Layer, waited: float, usage: Usage, **_: object) -> None:
-    _counted(REQUESTS, stage, role, layer).inc()
-    _timed(WAITS, stage, role).observe(waited)
-    if role is Role.OWNER:
-        _counted(OWNERS, stage).inc()
-        return
-    if role is Role.FOLLOWER:
-        _counted(FOLLOWERS, stage).inc()
-    else:
-        _counted(HITS, stage, layer).inc()
-    _count_usage(TOKENS_SAVED, COST_SAVED, stage, usage)
+    requests, waits, of_role = _of_answer(stage, role, layer)
+    requests.inc()
+    waits.observe(waited)
+    of_role.inc()
+    if role is not Role.OWNER:
+        _count_usage(TOKENS_SAVED, COST_SAVED, stage, usage)
+
+
+@cache
+def _of_answer(stage: str, role: Role, layer: Layer) -> tuple[Counter, Histogram, Counter]:
+    """Return what every answer of a kind counts in: ten thousand followers of one flight look it up once each."""
+    of_role = {
+        Role.OWNER: (OWNERS, stage),
+        Role.FOLLOWER: (FOLLOWERS, stage),
+        Role.REPLAY: (HITS, stage, layer),
+    }
+    return _counted(REQUESTS, stage, role, layer), _timed(WAITS, stage, role), _counted(*of_role[role])
 
 
 def _count_given_up(*, stage: str, waited: float, **_: object) -> None:
@@ -187,8 +194,9 @@ def _count_failure(*, component: str, **_: object) -> None:
 
 
 def _count_usage(tokens: Counter, cost: Counter, stage: str, usage: Usage) -> None:
-    _counted(tokens, stage).inc(usage.tokens)
-    _counted(cost, stage).inc(float(usage.cost))
+    if usage is not NO_USAGE:
+        _counted(tokens, stage).inc(usage.tokens)
+        _counted(cost, stage).inc(float(usage.cost))
 
 
 _RECEIVERS: tuple[tuple[Signal, Callable[..., None]], ...] = (

@@ -340,10 +340,10 @@ def _pool_of(node: Node) -> tuple[int, int]:
     return stats["connections_num"], stats["requests_num"]
 
 
-def test_ten_thousand_followers_cost_one_call_and_no_connection(unique: str) -> None:
+def test_ten_thousand_tasks_and_a_hundred_threads_cost_one_call_and_no_connection(unique: str) -> None:
     """P1, P7, C5: all get equal values, none the same object."""
     call = AsyncHeld({"points": [7]})
-    stages = {"crowd": {"lease_timeout": 60, "heartbeat_interval": 15, "wait_timeout": 60, "max_waiters": 10_000}}
+    stages = {"crowd": {"lease_timeout": 60, "heartbeat_interval": 15, "wait_timeout": 60, "max_waiters": 10_100}}
     with override_settings(SINGLEFLIGHT={**SINGLEFLIGHT, "STAGES": stages}), nodes(1) as (node,), loops(1) as (loop,):
         key = node.key("crowd", {"key": unique})
 
@@ -354,13 +354,14 @@ def test_ten_thousand_followers_cost_one_call_and_no_connection(unique: str) -> 
         answers = loop.begin(crowd())
         call.wait_until_begun()
         before = _pool_of(node)
-        node.wait_for_callers(key, 10_001)
+        threads = [begin(node.run, "crowd", {"key": unique}, Counted("not called")) for _ in range(100)]
+        node.wait_for_callers(key, 10_101)
         after = _pool_of(node)
         call.let_go()
-        values = answers.result(60)
+        values = answers.result(60) + [thread.result(60).value for thread in threads]
 
         assert all(value == {"points": [7]} for value in values)
-        assert len({id(value["points"]) for value in values}) == 10_001
+        assert len({id(value["points"]) for value in values}) == 10_101
         assert call.count == 1
         assert before == after
         node.wait_until_idle()

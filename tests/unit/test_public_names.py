@@ -91,7 +91,7 @@ def test_the_module_is_the_manual() -> None:
         (OwnerLost("a.B", "died"), "a.B: died", {"message": "died"}),
         (FlightCancelled(7, 5), "flight 7 was cancelled at generation 5", {"flight_id": 7, "generation": 5}),
         (LeaseLost(7, 5), "lease on flight 7 lost at generation 5", {"flight_id": 7, "generation": 5}),
-        (Overloaded("too many", 5.4), "too many; ask again in 5 s", {"reason": "too many", "retry_after": 5.4}),
+        (Overloaded("too many", 5.4), "too many; ask again in 5.4 s", {"reason": "too many", "retry_after": 5.4}),
         (
             ResultTooLarge(20, 10),
             (
