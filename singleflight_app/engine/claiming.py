@@ -6,7 +6,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection
 from typing import Any
 
-from singleflight_app.domain.decision import Asking, decide
+from singleflight_app.domain.decision import Asking, decide, is_no_answer
 from singleflight_app.domain.exceptions import seconds
 from singleflight_app.domain.records import FlightSnapshot, Full
 from singleflight_app.domain.states import Claim
@@ -87,7 +87,7 @@ class Claiming:
             if is_granted:
                 return self._granted(asked.call, row, Claim.OWNER_NEW, sent_at)
             claim = decide(row, self._asking(asked))
-            step = self._without_a_move(asked.call, row, claim, sent_at)
+            step = self._without_a_move(asked, row, claim, sent_at)
             if step is None and claim is Claim.OWNER_LOST:
                 self._lose(asked.call, row)
             elif step is None:
@@ -96,16 +96,19 @@ class Claiming:
             if step is not None:
                 return step
         # A settled row that nobody could grant is locked by somebody: its end is not this caller's answer.
-        return Follow(None if row is None or row.is_settled else row)
+        return Follow(None) if row is None or row.is_settled else self._following(asked, row)
 
-    def _without_a_move(self, call: Call[Any], row: FlightSnapshot, claim: Claim, sent_at: float) -> Step | None:
+    def _following(self, asked: Asked[Any], row: FlightSnapshot) -> Follow:
+        return Follow(row, waits_out=is_no_answer(row, self._asking(asked)))
+
+    def _without_a_move(self, asked: Asked[Any], row: FlightSnapshot, claim: Claim, sent_at: float) -> Step | None:
         """Return what the row is to this caller as it stands; None: the caller may move it."""
         if claim in _REPLAYS:
             return Found(row.settled(), row.outcome_remaining or 0.0, sent_at)
-        if claim is Claim.ORPHAN_GRANT and not self._may_adopt(call.key.digest, row.generation):
-            return Follow(row)
-        if claim in {Claim.FOLLOWER_WAIT, Claim.WAIT_OUT}:
-            return Follow(row, waits_out=claim is Claim.WAIT_OUT)
+        # Its own owner may have settled and let go of it since the row was read; that is no orphan either.
+        is_ours = claim is Claim.ORPHAN_GRANT and not self._may_adopt(asked.call.key.digest, row.generation)
+        if is_ours or claim in {Claim.FOLLOWER_WAIT, Claim.WAIT_OUT}:
+            return self._following(asked, row)
         return None
 
     def _moved(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pytest_django.fixtures import Settings as DjangoSettings
@@ -243,6 +244,27 @@ def test_the_next_in_line_leads_when_a_fresh_leader_leaves(unique: str) -> None:
 
         assert heir.result(20).value == "new"
         assert owner.result(20).value == "old"
+
+
+def test_a_call_that_ends_while_a_fresh_caller_decides_is_no_answer(
+    unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process has let go of the lease that the fresh caller has just read: no orphan, and nothing to share."""
+    old, new = Held("old"), Counted("new")
+    with nodes(1) as (node,):
+        owner = begin(node.run, "calm", {"key": unique}, old)
+        old.wait_until_begun()
+        claim = node.runtime.store.claim
+
+        def claim_then_wait(*args: Any, **kwargs: Any) -> object:  # noqa: ANN401  (the store's own arguments)
+            answer = claim(*args, **kwargs)
+            old.let_go()
+            owner.result(20)
+            return answer
+
+        monkeypatch.setattr(node.runtime.store, "claim", claim_then_wait)
+
+        assert node.run("calm", {"key": unique}, new, is_fresh=True).value == "new"
 
 
 def test_a_hung_call_is_no_answer_to_fresh_callers_who_came_while_it_ran(unique: str) -> None:
