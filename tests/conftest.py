@@ -8,7 +8,9 @@ import pytest
 
 from config.servers import start_servers
 from singleflight_app import wiring
+from singleflight_app.telemetry.signals import coordination_failed
 from tests.embedded import Folder, folder, leave
+from tests.outages import Outage
 
 
 @pytest.fixture(scope="session")
@@ -54,3 +56,22 @@ def here(tmp_path: Path, template: Path) -> Iterator[Folder]:
     """A folder with a database."""
     with folder(tmp_path / "servers", template) as made:
         yield made
+
+
+@pytest.fixture
+def outage(monkeypatch: pytest.MonkeyPatch) -> Outage:
+    """Return the switch of a database that is out of reach."""
+    return Outage(monkeypatch)
+
+
+@pytest.fixture
+def failures() -> Iterator[list[str]]:
+    """Components whose failure was announced."""
+    seen: list[str] = []
+
+    def remember(*, component: str, **_: object) -> None:
+        seen.append(component)
+
+    coordination_failed.connect(remember)
+    yield seen
+    coordination_failed.disconnect(remember)

@@ -3,36 +3,17 @@
 import threading
 
 import pytest
-from django.db import connection
 
 from singleflight_app import StillRunning
 from tests.held import Counted, Held, begin
 from tests.nodes import nodes
+from tests.outages import Outage
 from tests.waiting import until
 
 pytestmark = pytest.mark.django_db
 
 
-class _Outage:
-    """Leads new connections of this process into the void while it lasts."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._monkeypatch, self._host = monkeypatch, connection.settings_dict["HOST"]
-
-    def begin(self) -> None:
-        self._monkeypatch.setitem(connection.settings_dict, "HOST", "/nonexistent")
-
-    def end(self) -> None:
-        self._monkeypatch.setitem(connection.settings_dict, "HOST", self._host)
-
-
-@pytest.fixture
-def outage(monkeypatch: pytest.MonkeyPatch) -> _Outage:
-    """Return the switch."""
-    return _Outage(monkeypatch)
-
-
-def test_who_inherits_the_lead_of_a_follower_does_not_call(unique: str, outage: _Outage) -> None:
+def test_who_inherits_the_lead_of_a_follower_does_not_call(unique: str, outage: Outage) -> None:
     """P1: a process that saw a running flight makes no call of its own in an outage, whoever leads there by then."""
     held, second = Held("value"), Counted("second call")
     with nodes(2) as (one, other):
@@ -54,7 +35,7 @@ def test_who_inherits_the_lead_of_a_follower_does_not_call(unique: str, outage: 
         assert second.count == 0
 
 
-def test_an_answer_that_could_not_be_written_answers_and_is_written_later(unique: str, outage: _Outage) -> None:
+def test_an_answer_that_could_not_be_written_answers_and_is_written_later(unique: str, outage: Outage) -> None:
     """P8, R6: the caller has its answer, so have later ones of the process, and the row once the database is back."""
     paid, again = Held("paid"), Counted("paid again")
     with nodes(2) as (one, other):
@@ -73,7 +54,7 @@ def test_an_answer_that_could_not_be_written_answers_and_is_written_later(unique
         assert again.count == 0
 
 
-def test_a_degraded_call_that_hangs_holds_no_key(unique: str, outage: _Outage) -> None:
+def test_a_degraded_call_that_hangs_holds_no_key(unique: str, outage: Outage) -> None:
     """R4: past `execution_timeout` later callers of the process claim anew, although there was no lease to run out."""
     hung = Held("late")
     with nodes(1) as (one,):
@@ -88,7 +69,7 @@ def test_a_degraded_call_that_hangs_holds_no_key(unique: str, outage: _Outage) -
         assert owner.result(20).degraded
 
 
-def test_an_interrupted_call_is_not_replayed_in_an_outage(unique: str, outage: _Outage) -> None:
+def test_an_interrupted_call_is_not_replayed_in_an_outage(unique: str, outage: Outage) -> None:
     """R11: an owner that left is no answer, written or not."""
     interrupted = Held("never", error=KeyboardInterrupt())
     with nodes(1) as (one,):

@@ -10,7 +10,6 @@ from pytest_django.fixtures import Settings
 
 from singleflight_app import Role, current_flight
 from singleflight_app.engine.heartbeat import Lease
-from singleflight_app.telemetry.signals import coordination_failed
 from tests.held import Counted, Held, begin
 from tests.nodes import Node, nodes
 from tests.past import age_running
@@ -26,19 +25,6 @@ def network(monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     with proxy() as there:
         monkeypatch.setitem(connection.settings_dict, "HOST", there.folder)
         yield there
-
-
-@pytest.fixture
-def failed() -> Iterator[list[str]]:
-    """Components whose failure was announced."""
-    seen: list[str] = []
-
-    def remember(*, component: str, **_: object) -> None:
-        seen.append(component)
-
-    coordination_failed.connect(remember)
-    yield seen
-    coordination_failed.disconnect(remember)
 
 
 class Doubting(Held[str]):
@@ -78,7 +64,7 @@ def test_a_call_that_runs_for_an_hour_is_healthy_while_it_beats(unique: str) -> 
         assert owner.result(20).generation == follower.result(20).generation
 
 
-def test_one_beat_that_fails_is_no_loss(unique: str, network: Proxy, failed: list[str], settings: Settings) -> None:
+def test_one_beat_that_fails_is_no_loss(unique: str, network: Proxy, failures: list[str], settings: Settings) -> None:
     """C17: the network is cut for a moment; the owner goes on, and nobody else begins."""
     patient = {"lease_timeout": 20, "heartbeat_interval": 0.3, "wait_timeout": 60}
     settings.SINGLEFLIGHT = {**settings.SINGLEFLIGHT, "STAGES": {"patient": patient}}
@@ -90,7 +76,7 @@ def test_one_beat_that_fails_is_no_loss(unique: str, network: Proxy, failed: lis
         other.wait_for_follower("patient")
 
         network.cut()
-        until(lambda: "beat" in failed, "a beat that fails")
+        until(lambda: "beat" in failures, "a beat that fails")
         network.mend()
         _wait_for_beats(one, 1)
 

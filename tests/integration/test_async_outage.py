@@ -3,37 +3,18 @@
 import asyncio
 
 import pytest
-from django.db import connection
 
 from singleflight_app import Layer, Role, StillRunning
 from tests.held import Counted, begin
 from tests.looped import AsyncCounted, AsyncHeld, loops
 from tests.nodes import nodes
+from tests.outages import Outage
 from tests.waiting import until
 
 pytestmark = pytest.mark.django_db
 
 
-class _Outage:
-    """Leads new connections of this process into the void while it lasts."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._monkeypatch, self._host = monkeypatch, connection.settings_dict["HOST"]
-
-    def begin(self) -> None:
-        self._monkeypatch.setitem(connection.settings_dict, "HOST", "/nonexistent")
-
-    def end(self) -> None:
-        self._monkeypatch.setitem(connection.settings_dict, "HOST", self._host)
-
-
-@pytest.fixture
-def outage(monkeypatch: pytest.MonkeyPatch) -> _Outage:
-    """Return the switch."""
-    return _Outage(monkeypatch)
-
-
-def test_an_answer_that_could_not_be_written_answers_and_is_written_later(unique: str, outage: _Outage) -> None:
+def test_an_answer_that_could_not_be_written_answers_and_is_written_later(unique: str, outage: Outage) -> None:
     """P8, R6: its caller and a follower in a thread have it at once, and the row once the database is back."""
     paid, again = AsyncHeld("paid"), AsyncCounted("paid again")
     with nodes(2) as (one, other), loops(1) as (loop,):
@@ -54,7 +35,7 @@ def test_an_answer_that_could_not_be_written_answers_and_is_written_later(unique
         one.wait_until_idle()
 
 
-def test_one_call_per_process_is_made_without_the_database(unique: str, outage: _Outage) -> None:
+def test_one_call_per_process_is_made_without_the_database(unique: str, outage: Outage) -> None:
     """Hybrid mode: marked, shared by the callers of the process, and the first of them may leave."""
     call = AsyncHeld("degraded")
     with nodes(1) as (node,), loops(2) as (one, two):
@@ -78,7 +59,7 @@ def test_one_call_per_process_is_made_without_the_database(unique: str, outage: 
         node.wait_until_idle()
 
 
-def test_a_degraded_call_that_hangs_is_cancelled(unique: str, outage: _Outage) -> None:
+def test_a_degraded_call_that_hangs_is_cancelled(unique: str, outage: Outage) -> None:
     """R4: past `execution_timeout`, although there was no lease to run out; later callers claim anew."""
     hung = AsyncHeld("never")
     with nodes(1) as (node,), loops(1) as (loop,):
@@ -92,7 +73,7 @@ def test_a_degraded_call_that_hangs_is_cancelled(unique: str, outage: _Outage) -
         node.wait_until_idle()
 
 
-def test_a_degraded_call_whose_loop_ends_holds_no_key(unique: str, outage: _Outage) -> None:
+def test_a_degraded_call_whose_loop_ends_holds_no_key(unique: str, outage: Outage) -> None:
     """R11: who stood in line behind it calls."""
     call = AsyncHeld("never")
     with nodes(1) as (node,), loops(1) as (loop,):
@@ -109,7 +90,7 @@ def test_a_degraded_call_whose_loop_ends_holds_no_key(unique: str, outage: _Outa
         node.wait_until_idle()
 
 
-def test_a_follower_does_not_call_in_an_outage(unique: str, outage: _Outage) -> None:
+def test_a_follower_does_not_call_in_an_outage(unique: str, outage: Outage) -> None:
     """P1: the owner may be calling, so it waits on within its budget."""
     call, second = AsyncHeld("answer"), AsyncCounted("second call")
     with nodes(2) as (one, other), loops(2) as (here, there):

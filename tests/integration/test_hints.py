@@ -1,7 +1,6 @@
 """Hints over the real Valkey, and the poll behind them: a follower hears of its flight's end (R9)."""
 
 import threading
-from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -19,7 +18,6 @@ from singleflight_app.engine.rim import ThreadBell, finish
 from singleflight_app.notify.null import NullNotifier
 from singleflight_app.notify.redis_stream import PAUSE, RedisStreamNotifier, connect
 from singleflight_app.storage.memory import MemoryFlights
-from singleflight_app.telemetry.signals import coordination_failed
 from tests.held import PATIENCE, Counted, Held, begin
 from tests.nodes import Node, nodes
 from tests.past import end_leases
@@ -39,19 +37,6 @@ def redis() -> Client:
 @pytest.fixture
 def notifier(redis: Client, unique: str) -> RedisStreamNotifier:
     return RedisStreamNotifier(redis, namespace=unique, length=100)
-
-
-@pytest.fixture
-def failures() -> Iterator[list[str]]:
-    """Components whose failure was announced."""
-    seen: list[str] = []
-
-    def remember(*, component: str, **_: object) -> None:
-        seen.append(component)
-
-    coordination_failed.connect(remember)
-    yield seen
-    coordination_failed.disconnect(remember)
 
 
 def stream_of(namespace: str, stage: str = "score") -> str:

@@ -5,6 +5,7 @@ The leases of `calm` last a minute here: whoever gets an answer sooner did not w
 
 import signal
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import psutil
@@ -12,6 +13,7 @@ import pytest
 
 from config.celery import app
 from singleflight_app.api import sweep
+from singleflight_app.models import Flight
 from tests import background
 from tests.background import Workers
 from tests.callers import callers
@@ -84,13 +86,30 @@ def test_a_cold_shutdown_leaves_the_call_to_a_waiter(workers: Workers, tmp_path:
         assert (outcome["value"], outcome["role"]) == ("mine", "owner")
 
 
+def has_beaten(flight: Flight) -> bool:
+    """Tell whether a running flight's lease was renewed."""
+    assert flight.heartbeat_at is not None
+    assert flight.started_at is not None
+    return flight.heartbeat_at - flight.started_at > timedelta(milliseconds=100)
+
+
+def has_exited(pid: int) -> bool:
+    """Tell whether a process is gone; an orphan that nobody looks after stays a zombie for as long as its machine."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 def test_a_cold_shutdown_leaves_a_background_flight_to_the_sweep(workers: Workers, tmp_path: Path) -> None:
     """Its arguments stay in the row; once the lease has run out, the sweep queues it again."""
     handle = background.answer.submit(str(tmp_path), "cold", is_held=True)
     (call,) = until(lambda: background.begun(tmp_path, "cold"), "the call")
+    # Celery's main process tells only those children to go of whose work it has heard; by the first beat it has.
+    until(lambda: has_beaten(row_of(handle)), "a beat")
 
     workers._processes[0].send_signal(signal.SIGQUIT)
-    until(lambda: not psutil.pid_exists(call["pid"]), "the child to exit")
+    until(lambda: has_exited(call["pid"]), "the child to exit")
     left = row_of(handle)
     end_lease(call["generation"])
     sweep()
