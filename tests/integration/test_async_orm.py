@@ -15,7 +15,7 @@ from tests.looped import AsyncHeld, loops
 from tests.nodes import nodes
 from tests.waiting import until
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.sessions]
 
 
 def _backend() -> int:

@@ -58,6 +58,7 @@ def test_no_thread_of_the_app_opens_a_connection_of_djangos(unique: str, openers
         assert openers == []
 
 
+@pytest.mark.sessions
 def test_an_ended_node_leaves_no_session_behind(unique: str) -> None:
     """Its pool is closed; the connection that the call itself used is its own thread's, as anywhere in Django."""
     before, count = _open(), Counted("value")
