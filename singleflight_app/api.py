@@ -1,6 +1,6 @@
 """The decorator and the plain calls: the names of `singleflight_app.__all__` come from here.
 
-A decorated function is made in `decorated`; everything below is wired per process in `wiring`.
+A decorated function is made in `decorated` and `folded`; everything below is wired per process in `wiring`.
 """
 
 import inspect
@@ -12,14 +12,7 @@ from typing import Any, TypeVar, cast
 from asgiref.sync import async_to_sync
 from pydantic import JsonValue
 
-from singleflight_app.decorated import (
-    AsyncSingleFlight,
-    Decorator,
-    Options,
-    SingleFlight,
-    registry,
-    warn_inside_transaction,
-)
+from singleflight_app.decorated import AsyncSingleFlight, Decorator, SingleFlight, warn_inside_transaction
 from singleflight_app.domain.exceptions import InvalidRequest
 from singleflight_app.domain.flight import Outcome
 from singleflight_app.domain.keys import FlightKey, Global, check_scope, check_stage, flight_key
@@ -28,6 +21,7 @@ from singleflight_app.domain.states import Role
 from singleflight_app.engine import maintenance
 from singleflight_app.engine.call import Call
 from singleflight_app.engine.maintenance import Swept
+from singleflight_app.folded import Options, registry
 from singleflight_app.outcomes.codec import for_policy
 from singleflight_app.wiring import Runtime, runtime, send
 

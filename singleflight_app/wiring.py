@@ -87,7 +87,7 @@ class Runtime:
     def queue(self) -> PostgresFlights:
         """The store of background flights and of an operator's moves; local mode has none."""
         if not isinstance(self.store, PostgresFlights):
-            raise InvalidRequest('this needs PostgreSQL; set SINGLEFLIGHT["MODE"] to "hybrid" or "distributed"')
+            raise InvalidRequest(NEEDS_POSTGRESQL)
         return self.store
 
     def forget(self, *, digest: bytes | None = None, flight_id: int | None = None, actor: str = "") -> bool:
@@ -95,7 +95,7 @@ class Runtime:
         forgotten = self.store.forget(digest=digest, flight_id=flight_id, actor=actor)
         if forgotten is None:
             return False
-        self.coordinator.forgotten(forgotten)
+        self.coordinator.replaying.forgotten(forgotten)
         self.hint(forgotten)
         return not forgotten.already
 

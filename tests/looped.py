@@ -44,6 +44,12 @@ class Loop:
         self.loop.close()
 
 
+async def a_turn(value: T | None = None) -> T | None:
+    """Let the loop do whatever else is ready, and return `value`: a suspension, no time passes."""
+    await asyncio.sleep(0)
+    return value
+
+
 @contextmanager
 def loops(count: int) -> Iterator[list[Loop]]:
     """Have `count` event loops; those that still run at the end are ended in order."""

@@ -99,7 +99,7 @@ class Node:
     @contextmanager
     def without_a_beat(self) -> Iterator[None]:
         """Let the node's one lease get no beat in the block, and one right after it."""
-        heartbeat = self.runtime.coordinator._owning.heartbeat
+        heartbeat = self.runtime.coordinator._settling.heartbeat
         (lease,) = heartbeat.held()
         lease.beat_at = float("inf")
         yield
@@ -117,7 +117,7 @@ class Node:
         forgotten = self.runtime.store.forget(digest=key.digest)
         if forgotten is None:
             return False
-        self.runtime.coordinator.forgotten(forgotten)
+        self.runtime.coordinator.replaying.forgotten(forgotten)
         self.runtime.hint(forgotten)
         return not forgotten.already
 

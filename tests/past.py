@@ -35,8 +35,8 @@ def end_lease_just_now(generation: int | None) -> None:
 
 def end_leases(node: Node) -> None:
     """Let a node have died an hour ago: its leases are over, and nothing of it beats any more."""
-    for lease in node.runtime.coordinator._owning.heartbeat.held():
-        node.runtime.coordinator._owning.heartbeat.release(lease)
+    for lease in node.runtime.coordinator._settling.heartbeat.held():
+        node.runtime.coordinator._settling.heartbeat.release(lease)
         _write(_LEASE_OVER, lease.generation)  # its row may have moved on meanwhile
 
 

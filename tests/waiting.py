@@ -1,4 +1,7 @@
-"""Waiting for facts: a condition is looked at until it holds, and failing that is an error with a name."""
+"""Waiting for facts: a condition is looked at until it holds, and failing that is an error with a name.
+
+The one place where tests sleep: between two looks at what another thread, process or server does in its own time.
+"""
 
 import time
 from collections.abc import Callable

@@ -37,7 +37,7 @@ def decide(row: FlightSnapshot, asking: Asking) -> Claim:
         return _about_running(row, asking)
     if status is Status.PENDING:
         return _about_pending(row, asking)
-    if status is Status.CANCELLED or is_no_answer(row, asking) or _is_past(row.outcome_remaining):
+    if status is Status.CANCELLED or is_no_answer(row, asking.above) or _is_past(row.outcome_remaining):
         return Claim.OWNER_NEW
     if status is Status.SUCCEEDED:
         return Claim.REPLAY_SUCCESS
@@ -50,7 +50,7 @@ def _about_running(row: FlightSnapshot, asking: Asking) -> Claim:
     if not _is_past(row.lease_remaining):
         if row.owner == asking.owner and row.generation not in asking.running:
             return Claim.ORPHAN_GRANT
-        return Claim.WAIT_OUT if is_no_answer(row, asking) else Claim.FOLLOWER_WAIT
+        return Claim.WAIT_OUT if is_no_answer(row, asking.above) else Claim.FOLLOWER_WAIT
     if not asking.may_take_over or row.server_age < asking.policy.lease:
         return Claim.FOLLOWER_WAIT
     if not asking.policy.takeover or row.takeovers >= asking.policy.max_takeovers:
@@ -65,9 +65,9 @@ def _about_pending(row: FlightSnapshot, asking: Asking) -> Claim:
     return Claim.FOLLOWER_WAIT  # a fresh caller as well: its call has not begun, and gets a generation above
 
 
-def is_no_answer(row: FlightSnapshot, asking: Asking) -> bool:
-    """Tell whether what this generation came or comes to answers nobody who asks now."""
-    return row.forgotten or (asking.above is not None and row.generation <= asking.above)
+def is_no_answer(row: FlightSnapshot, above: int | None) -> bool:
+    """Tell whether what this generation came or comes to answers nobody who asks now, or no fresh caller of `above`."""
+    return row.forgotten or (above is not None and row.generation <= above)
 
 
 def _is_past(remaining: float | None) -> bool:

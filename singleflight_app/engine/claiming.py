@@ -96,10 +96,7 @@ class Claiming:
             if step is not None:
                 return step
         # A settled row that nobody could grant is locked by somebody: its end is not this caller's answer.
-        return Follow(None) if row is None or row.is_settled else self._following(asked, row)
-
-    def _following(self, asked: Asked[Any], row: FlightSnapshot) -> Follow:
-        return Follow(row, waits_out=is_no_answer(row, self._asking(asked)))
+        return Follow(None) if row is None or row.is_settled else _follow(asked, row)
 
     def _without_a_move(self, asked: Asked[Any], row: FlightSnapshot, claim: Claim, sent_at: float) -> Step | None:
         """Return what the row is to this caller as it stands; None: the caller may move it."""
@@ -108,7 +105,7 @@ class Claiming:
         # Its own owner may have settled and let go of it since the row was read; that is no orphan either.
         is_ours = claim is Claim.ORPHAN_GRANT and not self._may_adopt(asked.call.key.digest, row.generation)
         if is_ours or claim in {Claim.FOLLOWER_WAIT, Claim.WAIT_OUT}:
-            return self._following(asked, row)
+            return _follow(asked, row)
         return None
 
     def _moved(
@@ -176,3 +173,7 @@ class Claiming:
     def _lose(self, call: Call[Any], row: FlightSnapshot) -> None:
         message = LOST_MESSAGE.format(count=row.takeovers + 1)
         self._store.lose(row.flight_id, row.generation, ttl=seconds(call.policy.failure_ttl), message=message)
+
+
+def _follow(asked: Asked[Any], row: FlightSnapshot) -> Follow:
+    return Follow(row, waits_out=is_no_answer(row, asked.above))

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 from singleflight_app.domain.exceptions import (
-    CoordinationUnavailable,
     InvalidRequest,
     Overloaded,
     ResultUnreadable,
@@ -19,7 +18,6 @@ from singleflight_app.domain.exceptions import (
 )
 from singleflight_app.domain.flight import Outcome
 from singleflight_app.domain.keys import FlightKey
-from singleflight_app.domain.records import FlightSnapshot, Forgotten
 from singleflight_app.domain.states import Layer, Role, Status
 from singleflight_app.engine.call import Asked, Call, Ended
 from singleflight_app.engine.claiming import Claiming
@@ -28,15 +26,18 @@ from singleflight_app.engine.failures import exception_of
 from singleflight_app.engine.following import Following
 from singleflight_app.engine.guard import Breakers
 from singleflight_app.engine.handles import AsyncFlightHandle, FlightHandle
-from singleflight_app.engine.leading import Leading, copy_of
+from singleflight_app.engine.leading import Leading
 from singleflight_app.engine.limits import Limits
 from singleflight_app.engine.local import LocalFlight, LocalFlights, Shared, Turn
 from singleflight_app.engine.looping import Around, LoopRim, Workers
 from singleflight_app.engine.owning import Owning
 from singleflight_app.engine.ports import FlightStore, Memory, Notifier, ReplayCache
+from singleflight_app.engine.replaying import Replaying, copy_of
 from singleflight_app.engine.rim import Rim, ThreadRim, finish
+from singleflight_app.engine.room import Room
+from singleflight_app.engine.settling import Settling
 from singleflight_app.engine.spreading import Spreading
-from singleflight_app.telemetry.signals import announce, caller_refused, flight_forgotten, request_answered
+from singleflight_app.telemetry.signals import announce, caller_refused, request_answered
 
 R = TypeVar("R")
 
@@ -59,34 +60,36 @@ class Coordinator:
         around: Around,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._cache, self._memory, self._around, self._monotonic = cache, memory, around, monotonic
+        self._around, self._monotonic = around, monotonic
         self._local, self._limits, self._workers = LocalFlights(), Limits(), Workers(workers)
         self._following = Following(
             store, notifier, poll_interval=poll_interval, on_hint=self._limits.stir, monotonic=monotonic
         )
-        self._spreading, breakers = Spreading(cache, notifier, monotonic=monotonic), Breakers()
-        self._owning = Owning(
+        self._spreading = Spreading(cache, notifier, monotonic=monotonic)
+        self.replaying = Replaying(store, cache, memory, self._spreading)
+        self._settling = Settling(
             store,
-            memory,
+            self.replaying,
             self._spreading,
-            breakers=breakers,
             owner=owner,
             on_end=self._wake,
-            on_gone=self._forsake,
             limits=late_limits,
             monotonic=monotonic,
         )
-        self._leading = Leading(
+        self._leading = self._led(store, owner=owner, may_degrade=may_degrade)
+
+    def _led(self, store: FlightStore, *, owner: str, may_degrade: bool) -> Leading:
+        breakers, monotonic, on_gone = Breakers(), self._monotonic, self._forsake
+        on_replaced = self.replaying.replaced
+        return Leading(
             store,
-            cache,
-            memory,
+            self.replaying,
             self._following,
-            claiming=Claiming(store, owner=owner, running=self.running, on_replaced=self.replaced, monotonic=monotonic),
-            owning=self._owning,
-            spreading=self._spreading,
-            limits=self._limits,
-            breakers=breakers,
-            on_gone=self._forsake,
+            room=Room(self._limits, breakers, self._following, monotonic=monotonic),
+            claiming=Claiming(store, owner=owner, running=self.running, on_replaced=on_replaced, monotonic=monotonic),
+            owning=Owning(self._settling, breakers=breakers, owner=owner, on_gone=on_gone, monotonic=monotonic),
+            settling=self._settling,
+            on_gone=on_gone,
             may_degrade=may_degrade,
             monotonic=monotonic,
         )
@@ -94,7 +97,8 @@ class Coordinator:
     def run(self, call: Call[R]) -> Outcome[R]:
         """Return the outcome of the call's key: called, shared or replayed. docs/protocol.md tells the whole way."""
         started = self._monotonic()
-        ended = self._remembered(call)
+        refuse_reentry(call.key)
+        ended = self.replaying.from_memory(call)
         if ended is None:
             ended = finish(self._asked(call, ThreadRim(), started, partial(self.handle, call)))
         return self._answer(call, ended, started)
@@ -102,7 +106,8 @@ class Coordinator:
     async def arun(self, call: Call[R]) -> Outcome[R]:
         """Do what `run` does for a caller on an event loop, which it never holds up."""
         started = self._monotonic()
-        ended = self._remembered(call)
+        refuse_reentry(call.key)
+        ended = self.replaying.from_memory(call)
         if ended is None:
             ended = await self._asked(call, self.loop_rim(), started, partial(self.ahandle, call))
         return self._answer(call, ended, started)
@@ -127,32 +132,13 @@ class Coordinator:
 
         return AsyncFlightHandle(call.key.stage, flight_id, generation, wait)
 
-    def forgotten(self, forgotten: Forgotten) -> None:
-        """Raise the floor of a forgotten outcome in every layer; CoordinationUnavailable if unconfirmed."""
-        self._memory.raise_floor(forgotten.digest, forgotten.generation)
-        self._cache.raise_floor(forgotten.digest, forgotten.generation)
-        if not forgotten.already:
-            facts = {"flight_id": forgotten.flight_id, "generation": forgotten.generation}
-            announce(flight_forgotten, stage=forgotten.stage, **facts)
-
-    def replaced(self, digest: bytes, generation: int, remaining: float) -> None:
-        """Raise the floor over an outcome that a new flight replaces; what Redis can't confirm now is tried again.
-
-        `remaining` seconds of its TTL are left. Of a forgotten outcome `forget` has said already if it could not.
-        """
-        self._memory.raise_floor(digest, generation)
-        try:
-            self._cache.raise_floor(digest, generation)
-        except CoordinationUnavailable:
-            self._spreading.floor(digest, generation, seconds=remaining)
-
     def drain(self, timeout: float) -> None:
         """Return once hints and cache entries of what has ended are sent, or after `timeout` seconds."""
         self._spreading.drain(timeout)
 
     def running(self) -> set[int]:
         """Return the generations that this process runs or has yet to settle."""
-        return self._owning.heartbeat.generations()
+        return self._settling.heartbeat.generations()
 
     def after_fork(self) -> None:
         """Let a forked child come back from its parent's call: no lock that it meets may be held by a lost thread."""
@@ -162,8 +148,8 @@ class Coordinator:
 
     def close(self) -> None:
         """Release every lease and end the threads."""
-        self._owning.release_all()
-        self._owning.heartbeat.close()
+        self._settling.release_all()
+        self._settling.heartbeat.close()
         self._following.close()
         self._spreading.close()
         self._workers.close()
@@ -172,14 +158,6 @@ class Coordinator:
         """Let those of this process look who wait for the end of a flight, or for the room that it leaves."""
         self._following.wake(key.digest)
         self._limits.stir(key.stage)
-
-    def _remembered(self, call: Call[R]) -> Ended[R] | None:
-        refuse_reentry(call.key)
-        if not (call.policy.replay_memory and call.may_replay):
-            return None
-        held = self._memory.look(call.key.digest)
-        copy = None if held is None else copy_of(call, held)
-        return None if held is None or copy is None else Ended(held, Role.REPLAY, Layer.MEMORY, copy=copy)
 
     async def _asked(
         self, call: Call[R], rim: Rim, started: float, handle: Callable[[int | None, int | None], object]
@@ -267,7 +245,6 @@ class Coordinator:
         started = self._monotonic()
         asked = Asked(call, LocalFlight(), rim, started, lambda *_: handle)
         deadline = started + (call.wait_timeout if timeout is None else wait_budget(timeout))
-        row: FlightSnapshot | None
         with self._following.watch(call.key, asked.bell) as watch:
             try:
                 row = await self._leading.first_end(handle.flight_id, rim, asked.bell, watch, deadline)

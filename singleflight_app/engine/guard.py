@@ -6,6 +6,7 @@ Both are off unless a stage's policy sets them. Tenacity counts the tries and th
 import inspect
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -125,7 +126,7 @@ class Breakers:
         reason = f"the last {policy.breaker.failures} calls of stage {stage} failed, so its breaker is open"
         return Full("breaker", reason, max(closed_for, policy.heartbeat), is_final=True)
 
-    def record(self, stage: str, policy: StagePolicy, error: BaseException | None) -> None:
+    def record(self, stage: str, policy: StagePolicy, error: Exception | None) -> None:
         """Count how a call ended; an error that is the request's own fault shows that the provider answers."""
         if policy.breaker is None:
             return
@@ -136,10 +137,8 @@ class Breakers:
             if counted is not None:
                 raise counted
 
-        try:
+        with suppress(Exception):  # the error that was counted, or the breaker's own about it
             breaker.call(end)
-        except Exception as exc:  # noqa: BLE001  (the error that was counted, or the breaker's own about it)
-            del exc
 
     def _of(self, stage: str, setting: Breaker) -> tuple[CircuitBreaker, CircuitMemoryStorage]:
         with self._lock:

@@ -4,6 +4,7 @@ A beat that fails is not a lost lease. A lease is lost when the row says so; unt
 """
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -35,13 +36,13 @@ class Lease:
     policy: StagePolicy
     flight_id: int
     generation: int
-    pid: int
     #: Monotonic time before the grant or the last good beat was sent: the trust counts from there.
     sent_at: float
-    run_until: float  #: monotonic end of `execution_timeout`
-    on_timeout: Callable[["Lease"], None]
-    on_lost: Callable[[], None]
-    on_gone: Callable[["Lease"], None]  #: called when the call's event loop was closed under it
+    run_until: float = float("inf")  #: monotonic end of `execution_timeout`
+    on_timeout: Callable[["Lease"], object] = lambda _: None
+    on_lost: Callable[[], object] = lambda: None
+    on_gone: Callable[["Lease"], object] = lambda _: None  #: called when the call's event loop was closed under it
+    pid: int = field(default_factory=os.getpid)
     beat_at: float = 0.0
     is_background: bool = False  #: run by a worker, with arguments in the row
     progress: Progress | None = None  #: what the call said last, until a beat has carried it

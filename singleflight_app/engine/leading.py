@@ -6,31 +6,26 @@ thread and under its own wait budget; the threads that wake it decide nothing.
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from singleflight_app.domain.exceptions import (
-    CoordinationUnavailable,
-    Overloaded,
-    ResultUnreadable,
-    seconds,
-)
+from singleflight_app.domain.exceptions import CoordinationUnavailable, ResultUnreadable, seconds
 from singleflight_app.domain.flight import Settled
 from singleflight_app.domain.policy import StagePolicy
-from singleflight_app.domain.records import FlightSnapshot, Full, Kept, Looked
+from singleflight_app.domain.records import FlightSnapshot, Full, Ticket
 from singleflight_app.domain.states import Layer, Role, Status
-from singleflight_app.engine.call import Asked, Call, CallerLeft, Ended, Follow, Found, Granted
+from singleflight_app.engine.call import Asked, CallerLeft, Ended, Follow, Found, Granted
 from singleflight_app.engine.claiming import Claiming, Step
 from singleflight_app.engine.following import Following, Watch
-from singleflight_app.engine.guard import Breakers
-from singleflight_app.engine.limits import Limits, Slot, free_slot
+from singleflight_app.engine.limits import Slot
 from singleflight_app.engine.owning import Owning
-from singleflight_app.engine.ports import FlightStore, Memory, ReplayCache
+from singleflight_app.engine.ports import FlightStore
+from singleflight_app.engine.replaying import Replaying, copy_of
 from singleflight_app.engine.rim import Bell, Rim
-from singleflight_app.engine.spreading import Spreading
-from singleflight_app.telemetry.signals import announce, caller_refused, result_dropped
+from singleflight_app.engine.room import Room
+from singleflight_app.engine.settling import Settling
 
 R = TypeVar("R")
 
@@ -44,45 +39,38 @@ class Leading:
     def __init__(
         self,
         store: FlightStore,
-        cache: ReplayCache,
-        memory: Memory,
+        replaying: Replaying,
         following: Following,
         *,
+        room: Room,
         claiming: Claiming,
         owning: Owning,
-        spreading: Spreading,
-        limits: Limits,
-        breakers: Breakers,
+        settling: Settling,
         on_gone: Callable[[Asked[Any]], object],
         may_degrade: bool,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._store, self._cache, self._memory = store, cache, memory
-        self._following, self._claiming, self._owning = following, claiming, owning
-        self._spreading, self._limits, self._breakers = spreading, limits, breakers
+        self._store, self._replaying, self._following = store, replaying, following
+        self._room, self._claiming, self._owning, self._settling = room, claiming, owning, settling
         self._on_gone, self._may_degrade, self._monotonic = on_gone, may_degrade, monotonic
 
     async def lead(self, asked: Asked[R]) -> Ended[R]:
         """Return the key's outcome; an unreadable stored result is dropped and led anew, once."""
         call = asked.call
-        asked_at = self._monotonic()
         asked.mark()
-        looked = Looked()
-        if call.policy.replay_cache and call.may_replay:
-            looked = await asked.rim.do(partial(self._cache.look, call.key.digest))
-        if looked.settled is not None and (copy := copy_of(call, looked.settled)) is not None:
-            self._remember(call, looked.settled, asked_at, looked.remaining)
-            return Ended(looked.settled, Role.REPLAY, Layer.REDIS, copy=copy)
+        near = await self._replaying.from_cache(asked, self._monotonic())
+        if isinstance(near, Ended):
+            return near
         pending_timeout = seconds(call.policy.pending_timeout)
         gone = partial(self._on_gone, asked)
         with self._following.watch(call.key, asked.bell, pending_timeout=pending_timeout, on_gone=gone) as watch:
             for _ in range(2):
-                ended = await self._until_end(asked, watch, looked)
+                ended = await self._until_end(asked, watch, near)
                 if ended.role is Role.OWNER or ended.settled.result is None:
                     return ended
                 if (copy := copy_of(call, ended.settled)) is not None:
                     return Ended(ended.settled, ended.role, ended.layer, copy=copy, is_forgotten=ended.is_forgotten)
-                await asked.rim.do(partial(self._drop, call, ended.settled))
+                await asked.rim.do(partial(self._replaying.drop, call, ended.settled))
         raise ResultUnreadable(f"{call.key}: two stored results in a row could not be read; look at its return type")
 
     async def first_end(
@@ -103,15 +91,15 @@ class Leading:
                 if not await bell.wait(deadline - self._monotonic()):
                     raise TimeoutError
 
-    async def _until_end(self, asked: Asked[R], watch: Watch, looked: Looked) -> Ended[R]:
+    async def _until_end(self, asked: Asked[R], watch: Watch, ticket: Ticket | None) -> Ended[R]:
         has_followed = asked.flight.flight_id is not None  # by an earlier leader of this process
         with ExitStack() as line:
             while True:
-                step = await self._claimed(asked, watch, looked, line, has_followed=has_followed)
+                step = await self._claimed(asked, watch, ticket, line, has_followed=has_followed)
                 if isinstance(step, Ended):
                     return step
                 if isinstance(step, Full):
-                    await self._wait_for_room(asked, step, line)
+                    await self._room.wait(asked, step, line)
                 if isinstance(step, Follow):
                     has_followed = has_followed or step.row is not None
                     row = await self._follow(asked, step, watch)
@@ -119,64 +107,36 @@ class Leading:
                         return Ended(row.settled(), Role.FOLLOWER, Layer.DATABASE, is_forgotten=row.forgotten)
 
     async def _claimed(
-        self, asked: Asked[R], watch: Watch, looked: Looked, line: ExitStack, *, has_followed: bool
+        self, asked: Asked[R], watch: Watch, ticket: Ticket | None, line: ExitStack, *, has_followed: bool
     ) -> Ended[R] | Full | Follow:
         """Claim, and come to an end by a call or a replay; or say what must be waited for."""
         if asked.has_left:
             raise CallerLeft
-        slot, no_room = self._room_for(asked.call)
+        slot, no_room = self._room.slot(asked.call)
         try:
             step = await self._step(asked, no_room, has_followed=has_followed)
-            if not isinstance(step, Full) and asked.wait_for is not None:
-                line.close()  # it needs no room, or has it: the next in line is rung from now on
-                asked.wait_for = None
-                self._limits.stir(asked.call.key.stage)
+            if not isinstance(step, Full):
+                self._room.leave(asked, line)
             if isinstance(step, Granted):
-                return await self._own(asked, step, slot, watch, looked)
+                return await self._own(asked, step, slot, watch, ticket)
             if step is None:
                 return await self._degraded(asked, slot)
         finally:
             slot.end_unless_running()
         if isinstance(step, Found):
-            self._keep(asked.call, step, looked)
+            facts = {"remaining": step.remaining, "as_of": step.read_at}
+            self._replaying.keep(asked.call, step.settled, ticket=ticket, **facts)
             return Ended(step.settled, Role.REPLAY, Layer.DATABASE)
         return step
 
-    def _room_for(self, call: Call[R]) -> tuple[Slot, Full | None]:
-        """Return this process's room for one more call, or why there is none."""
-        stage, policy = call.key.stage, call.policy
-        room = self._limits.slot(stage, policy)
-        if isinstance(room, Full):
-            return free_slot(), room
-        return room, self._breakers.refusal(stage, policy, room)
-
-    async def _wait_for_room(self, asked: Asked[R], full: Full, line: ExitStack) -> None:
-        """Wait until a call of the stage may have ended; Overloaded when the policy or the budget says no."""
-        call, policy = asked.call, asked.call.policy
-        # A worker comes for a flight that nobody else runs: it may wait as long as a caller.
-        deadline = asked.deadline if call.pending is None else asked.started + policy.wait
-        left = deadline - self._monotonic()
-        is_rejected = policy.on_saturated == "reject" and not full.is_brief
-        if full.is_final or is_rejected or left <= 0:
-            announce(caller_refused, stage=call.key.stage, reason=full.limit)
-            raise Overloaded(full.reason, full.retry_after)
-        if asked.wait_for is None:
-            # From now on it is rung; a place that came free just before has rung nobody, so it asks again at once.
-            asked.wait_for = line.enter_context(self._limits.waiting(call.key.stage, asked.bell))
-            line.enter_context(self._following.listening(call.key.stage))
-            asked.wait_for(full.limit)
-        else:
-            asked.wait_for(full.limit)
-            await asked.bell.wait(min(left, self._following.pause()))
-
     async def _step(self, asked: Asked[R], no_room: Full | None, *, has_followed: bool) -> Step | None:
-        """Claim; None: the database is out of reach and hybrid mode may call without it."""
+        """Claim; None: the database is out of reach, hybrid mode may call without it, and there is room for that."""
         call = asked.call
         asked_before = asked.flight.asked
 
         def release(step: Step) -> None:
             if isinstance(step, Granted):
-                self._owning.release_unused(call.key, call.policy, step)
+                self._owning.release_unused(call, step)
 
         asked.mark()
         try:
@@ -194,7 +154,7 @@ class Leading:
 
     async def _degraded(self, asked: Asked[R], slot: Slot) -> Ended[R]:
         """Answer without the database: with an end of this process that it could not take yet, or else a call."""
-        unsettled = self._owning.heartbeat.unsettled(asked.call.key.digest)
+        unsettled = self._settling.heartbeat.unsettled(asked.call.key.digest)
         if unsettled is not None and unsettled.result is not None and not asked.call.is_fresh:
             ended: Ended[R] = Ended(unsettled, Role.REPLAY, Layer.PROCESS)
         else:
@@ -238,7 +198,9 @@ class Leading:
             raise asked.still_running(self._monotonic())
         await asked.bell.wait(min(_RIVAL_PAUSE, left))
 
-    async def _own(self, asked: Asked[R], granted: Granted, slot: Slot, watch: Watch, looked: Looked) -> Ended[R]:
+    async def _own(
+        self, asked: Asked[R], granted: Granted, slot: Slot, watch: Watch, ticket: Ticket | None
+    ) -> Ended[R]:
         async def follow_newer() -> Settled | None:
             deadline = self._monotonic() + asked.call.wait_timeout
             try:
@@ -247,53 +209,12 @@ class Leading:
                 return None
             return None if row is None else row.settled()
 
-        if asked.call.is_fresh and asked.call.policy.replay_cache:
-            # It asked for no stored outcome, and is allowed to store its own, now that the floor is raised.
-            looked = await asked.rim.do(
-                partial(self._cache.look, asked.call.key.digest),
-                undo=lambda _: self._owning.release_unused(asked.call.key, asked.call.policy, granted),
+        if asked.call.is_fresh:
+            ticket = await asked.rim.do(
+                partial(self._replaying.ticket, asked.call),
+                undo=lambda _: self._owning.release_unused(asked.call, granted),
             )
-        return await self._owning.own(asked, granted, slot, ticket=looked.ticket, follow_newer=follow_newer)
-
-    def _keep(self, call: Call[R], found: Found, looked: Looked) -> None:
-        """Put a replayed row nearer to the next caller."""
-        if found.settled.status is not Status.SUCCEEDED:
-            return
-        self._remember(call, found.settled, found.read_at, found.remaining)
-        if call.policy.replay_cache:
-            kept = Kept(call.key.digest, found.settled, looked.ticket, found.remaining, found.read_at)
-            self._spreading.keep(kept)
-
-    def _remember(self, call: Call[R], settled: Settled, read_at: float, remaining: float) -> None:
-        if call.policy.replay_memory:
-            until = read_at + min(seconds(call.policy.replay_memory_ttl), remaining)
-            self._memory.keep(call.key.digest, settled, until=until)
-
-    def _drop(self, call: Call[R], settled: Settled) -> None:
-        """Forget an unreadable result, this generation and no other."""
-        # The next claim says if the database is out of reach; the grant over this row raises Redis's floor again.
-        with suppress(CoordinationUnavailable):
-            dropped = self._store.forget(flight_id=settled.flight_id, generation=settled.generation)
-            if dropped is not None:
-                self._memory.raise_floor(call.key.digest, dropped.generation)
-                self._cache.raise_floor(call.key.digest, dropped.generation)
-        announce(
-            result_dropped,
-            stage=call.key.stage,
-            flight_id=settled.flight_id,
-            generation=settled.generation,
-            reason="unreadable",
-        )
-
-
-def copy_of(call: Call[R], settled: Settled) -> tuple[R] | None:
-    """Return the decoded value in a tuple of one; None: it can't be read."""
-    if settled.result is None:
-        return None
-    try:
-        return (call.codec.decode(settled.result),)
-    except ResultUnreadable:
-        return None
+        return await self._owning.own(asked, granted, slot, ticket=ticket, follow_newer=follow_newer)
 
 
 def _is_yet_to_begin(follow: Follow) -> bool:

@@ -36,7 +36,7 @@ class Doubting(Held[str]):
 
 
 def _lease(node: Node) -> Lease:
-    (lease,) = node.runtime.coordinator._owning.heartbeat.held()
+    (lease,) = node.runtime.coordinator._settling.heartbeat.held()
     return lease
 
 

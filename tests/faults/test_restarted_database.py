@@ -53,7 +53,7 @@ def _recovering(server: Folder) -> psutil.Process | None:
 
 
 def _is_in_doubt(leases: list[Lease], node: Node) -> bool:
-    now = node.runtime.coordinator._owning.heartbeat._monotonic()
+    now = node.runtime.coordinator._settling.heartbeat._monotonic()
     return all(lease.is_in_doubt(now) for lease in leases)
 
 
@@ -61,7 +61,7 @@ def test_a_killed_server_that_recovers_for_longer_than_a_lease_costs_no_call(ser
     """All leases are over when it answers again, and it looks old enough; each owner is given one lease to beat."""
     held, second = Held("value"), Counted("second call")
     with nodes(2) as (one, other):
-        heartbeat, lease = one.runtime.coordinator._owning.heartbeat, one.runtime.settings.policy("fast").lease
+        heartbeat, lease = one.runtime.coordinator._settling.heartbeat, one.runtime.settings.policy("fast").lease
         until(lambda: _age(server) > lease, "the server to be older than a lease")
         owners = [begin(one.run, "fast", {"key": f"{unique}-{n}"}, held) for n in range(FLIGHTS)]
         until(lambda: held.count == FLIGHTS, "all calls to run")

@@ -9,6 +9,7 @@ from pytest_django.fixtures import Settings as DjangoSettings
 from singleflight_app import FlightFailed, InvalidRequest, Rejected, run, single_flight
 from singleflight_app.models import Flight
 from tests.held import Counted
+from tests.looped import a_turn
 from tests.nodes import nodes
 
 pytestmark = pytest.mark.django_db
@@ -33,7 +34,7 @@ def ask(name: str) -> dict[str, str]:
 @single_flight("accept-async", scope="test", accept=no_error_body)
 async def ask_async(name: str) -> dict[str, str]:
     """Reply as the test says."""
-    await asyncio.sleep(0)
+    await a_turn()
     reply: dict[str, str] = replies[name]()
     return reply
 

@@ -19,12 +19,12 @@ from singleflight_app import (
     StillRunning,
     arun,
     current_flight,
-    decorated,
+    folded,
     single_flight,
 )
 from singleflight_app.api import run_pending
 from tests.held import Counted, Held, begin
-from tests.looped import AsyncCounted, AsyncHeld, loops
+from tests.looped import AsyncCounted, AsyncHeld, a_turn, loops
 from tests.nodes import Node, nodes
 from tests.settings import SINGLEFLIGHT
 from tests.stored import events_of, row_of
@@ -37,11 +37,11 @@ _caller: contextvars.ContextVar[str] = contextvars.ContextVar("caller", default=
 @pytest.fixture(autouse=True)
 def _stages_of_one_test() -> Iterator[None]:
     """Let each test give its functions the stages it likes."""
-    known = dict(decorated.registry)
-    decorated.registry.clear()
+    known = dict(folded.registry)
+    folded.registry.clear()
     yield
-    decorated.registry.clear()
-    decorated.registry.update(known)
+    folded.registry.clear()
+    folded.registry.update(known)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_every_form_of_a_decorated_function_is_awaited(unique: str) -> None:
     @single_flight("calm", scope=GLOBAL)
     async def answer(text: str) -> int:
         """Answer."""
-        await asyncio.sleep(0)
+        await a_turn()
         return next(numbers)
 
     async def ask() -> list[object]:
@@ -225,7 +225,7 @@ def test_a_task_follows_the_owner_of_another_node(unique: str) -> None:
         call.wait_until_begun()
         follower = two.begin(there.arun("calm", {"key": unique}, other))
         there.wait_for_follower("calm")
-        assert two.run(asyncio.sleep(0, "the loop is free")) == "the loop is free"
+        assert two.run(a_turn("the loop is free")) == "the loop is free"
         call.let_go()
 
         followed = follower.result(20)
@@ -319,7 +319,7 @@ def test_a_worker_runs_an_async_background_flight_in_its_thread(unique: str) -> 
     @single_flight("background-answer", scope=GLOBAL)
     async def answer(text: str) -> str:
         """Answer."""
-        await asyncio.sleep(0)
+        await a_turn()
         return f"{text} {current_flight().generation is not None}"
 
     with loops(1) as (loop,):

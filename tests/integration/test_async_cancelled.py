@@ -11,7 +11,7 @@ from django.test import override_settings
 from singleflight_app import Layer, Role
 from singleflight_app.models import Flight
 from tests.held import Counted, begin
-from tests.looped import AsyncCounted, AsyncHeld, Loop, Watched, loops
+from tests.looped import AsyncCounted, AsyncHeld, Loop, Watched, a_turn, loops
 from tests.nodes import Node, nodes
 from tests.settings import SINGLEFLIGHT
 from tests.waiting import until
@@ -51,7 +51,7 @@ class _Overlap:
         self.most_running = max(self.most_running, self.running)
         try:
             for _ in range(2):
-                await asyncio.sleep(0)
+                await a_turn()
         finally:
             self.running -= 1
         return "answer"

@@ -1,7 +1,7 @@
 """Django's ORM inside an async call: it works, in a thread of the call's own, and leaves no connection behind (C25)."""
 
-import asyncio
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -11,7 +11,7 @@ from django.db import connection, connections, transaction
 
 from singleflight_app import arun
 from singleflight_app.models import Flight
-from tests.looped import AsyncHeld, loops
+from tests.looped import AsyncHeld, Loop, Steps, a_turn, loops
 from tests.nodes import nodes
 from tests.waiting import until
 
@@ -33,6 +33,20 @@ def _is_there(backend: int) -> bool:
 
 async def _count_and_backend() -> list[int]:
     return [await Flight.objects.filter(pk=0).acount(), await sync_to_async(_backend)()]
+
+
+def _joined_by_another(
+    loop: Loop, request: Steps[None], call: Callable[[], Steps[list[int]]], held: AsyncHeld[str], key: str
+) -> list[int]:
+    """Return what the one who joined a request's call gets of it, when the request is cancelled in its midst."""
+    first = loop.begin(request)
+    held.wait_until_begun()
+    second = loop.begin(arun("calm", {"key": key}, call, scope="test"))
+    first.cancel()
+    loop.run(a_turn())
+    held.let_go()
+    value: list[int] = second.result(20).value
+    return value
 
 
 def test_the_orm_works_and_its_connection_is_closed(unique: str) -> None:
@@ -76,14 +90,7 @@ def test_a_call_that_outlives_its_request_leaves_no_thread_behind(unique: str) -
             await arun("calm", {"key": unique}, call, scope="test")
 
     with loops(1) as (loop,):
-        first = loop.begin(request())
-        held.wait_until_begun()
-        second = loop.begin(arun("calm", {"key": unique}, call, scope="test"))
-        first.cancel()
-        loop.run(asyncio.sleep(0))
-        held.let_go()
-
-        _, backend = second.result(20).value
+        _, backend = _joined_by_another(loop, request(), call, held, unique)
 
         until(lambda: not _is_there(backend), "the call's connection to be closed")
         assert not SyncToAsync.context_to_thread_executor
@@ -105,14 +112,7 @@ def test_a_call_of_a_sync_view_that_is_gone_goes_on(unique: str) -> None:
             await sync_to_async(view)()
 
     with loops(1) as (loop,):
-        first = loop.begin(request())
-        held.wait_until_begun()
-        second = loop.begin(arun("calm", {"key": unique}, call, scope="test"))
-        first.cancel()
-        loop.run(asyncio.sleep(0))
-        held.let_go()
-
-        count, backend = second.result(20).value
+        count, backend = _joined_by_another(loop, request(), call, held, unique)
 
     assert count == 0
     until(lambda: not _is_there(backend), "the call's connection to be closed")

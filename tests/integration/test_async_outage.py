@@ -1,12 +1,10 @@
 """Async calls while PostgreSQL is out of reach of their process: no lost answer, and the loop is never held up (P8)."""
 
-import asyncio
-
 import pytest
 
 from singleflight_app import Layer, Role, StillRunning
 from tests.held import Counted, begin
-from tests.looped import AsyncCounted, AsyncHeld, loops
+from tests.looped import AsyncCounted, AsyncHeld, a_turn, loops
 from tests.nodes import nodes
 from tests.outages import Outage
 from tests.waiting import until
@@ -47,7 +45,7 @@ def test_one_call_per_process_is_made_without_the_database(unique: str, outage: 
         node.wait_for_callers(key, 2)
         first.cancel()
         until(lambda: node.callers_of(key) == 1, "the first caller to be gone")
-        assert one.run(asyncio.sleep(0, "free")) == "free"
+        assert one.run(a_turn("free")) == "free"
         call.let_go()
 
         found = follower.result(20)

@@ -48,7 +48,7 @@ def test_no_thread_of_the_app_opens_a_connection_of_djangos(unique: str, openers
         held.wait_until_begun()
         followers = at_once(10, other.run, "fast", {"key": unique}, Counted("second call"))
         other.wait_for_follower("fast")
-        (lease,) = one.runtime.coordinator._owning.heartbeat.held()
+        (lease,) = one.runtime.coordinator._settling.heartbeat.held()
         before = lease.sent_at
         until(lambda: lease.sent_at > before, "a beat")
         held.let_go()

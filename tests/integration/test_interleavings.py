@@ -77,7 +77,7 @@ class History:
         """Be one who forgets, and note the generation that may not be seen any more."""
         forgotten = node.runtime.store.forget(digest=node.key(self.stage, {"key": key}).digest)
         if forgotten is not None:
-            node.runtime.coordinator.forgotten(forgotten)
+            node.runtime.coordinator.replaying.forgotten(forgotten)
             with self.lock:
                 self.floors[key] = max(self.floors[key], forgotten.generation)
 

@@ -15,6 +15,7 @@ from singleflight_app.models import Flight
 from singleflight_app.storage.queries import query
 from singleflight_app.wiring import runtime
 from tests.held import Counted, Held, at_once, begin, results
+from tests.looped import a_turn
 from tests.nodes import Node, nodes
 from tests.past import end_leases
 from tests.proxy import Proxy, proxy
@@ -211,7 +212,7 @@ def test_tasks_and_threads_share_the_places_of_a_process(unique: str) -> None:
         async def call() -> str:
             running["now"] += 1
             most[0] = max(most[0], running["now"])
-            await asyncio.sleep(0)
+            await a_turn()
             running["now"] -= 1
             return "task"
 
@@ -281,15 +282,15 @@ def test_a_place_that_comes_free_just_before_the_wait_is_not_missed(
     """Between a claim that found no room and its caller's place in line, too, a freed place wakes it."""
     settings.SINGLEFLIGHT = {**settings.SINGLEFLIGHT, "POLL_INTERVAL": 3600, "DEFAULTS": {"result_ttl": 7200}}
     with nodes(1) as (node,):
-        leading = node.runtime.coordinator._leading
-        wait_for_room = leading._wait_for_room
+        room = node.runtime.coordinator._leading._room
+        wait_for_room = room.wait
         full = Full(node, "one-anywhere", unique)
 
         async def late(*args: object) -> None:
             full.end()
             await wait_for_room(*args)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(leading, "_wait_for_room", late)
+        monkeypatch.setattr(room, "wait", late)
 
         assert node.run("one-anywhere", {"key": unique}, Counted("second"), wait_timeout=10).value == "second"
 
@@ -341,7 +342,9 @@ def test_those_who_wait_do_not_wake_each_other(unique: str, settings: DjangoSett
     with nodes(1) as (node,):
         full = Full(node, stage, unique)
         waiting = [begin(node.run, stage, {"key": f"{unique}-{number}"}, Counted("late")) for number in range(3)]
-        node.wait_for_follower(stage, 3)
+        line = node.runtime.coordinator._limits._waiting
+        # Each has claimed and named the limit; it may be about to ask the once more that a place just freed wants.
+        until(lambda: [*line.get(stage, {}).values()] == ["max_concurrency"] * 3, "all three to be in line")
         statements = statements_of(node)
 
         for number in range(20):  # what a ping-pong would take its time from

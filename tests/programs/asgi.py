@@ -25,7 +25,9 @@ async def ask(request: HttpRequest, key: str) -> JsonResponse:
 
     async def held() -> str:
         write_begun(FOLDER, key)
-        while not may_end(FOLDER, key):  # noqa: ASYNC110  (a file: it is another process that says so)
+        # Looked at again and again, since it is another process that says so, by a file. Not in a thread: that would
+        # keep the server from leaving.
+        while not may_end(FOLDER, key):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         return f"by {os.getpid()}"
 

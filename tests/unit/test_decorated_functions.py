@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel
 from pytest_django.fixtures import Settings
 
-from singleflight_app import GLOBAL, FlightKey, InvalidRequest, Role, SingleFlight, decorated, single_flight
+from singleflight_app import GLOBAL, FlightKey, InvalidRequest, Role, SingleFlight, folded, single_flight
 
 
 class Score(BaseModel):
@@ -31,10 +31,10 @@ def _local(settings: Settings) -> None:
 @pytest.fixture(autouse=True)
 def _stages_of_one_test() -> Iterator[None]:
     """Let each test give its functions the stages it likes."""
-    known = dict(decorated.registry)
+    known = dict(folded.registry)
     yield
-    decorated.registry.clear()
-    decorated.registry.update(known)
+    folded.registry.clear()
+    folded.registry.update(known)
 
 
 calls: list[tuple[object, ...]] = []

@@ -10,7 +10,7 @@ import pytest
 from singleflight_app.engine.looping import LoopBell, LoopRim, Workers
 from singleflight_app.engine.rim import Interrupted, Interruption
 from tests.held import PATIENCE, begin
-from tests.looped import AsyncHeld, Loop, loops
+from tests.looped import AsyncHeld, Loop, a_turn, loops
 from tests.waiting import until
 
 
@@ -61,7 +61,7 @@ def test_work_holds_no_loop_up(loop: Loop, workers: Workers) -> None:
     working = loop.begin(_rim(loop, workers).do(work))
     failed = loop.begin(_rim(loop, workers).do(failing))
 
-    assert loop.run(asyncio.sleep(0, "free")) == "free"
+    assert loop.run(a_turn("free")) == "free"
     for each in (work, failing):
         each.may_end.set()
 

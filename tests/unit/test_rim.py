@@ -1,12 +1,12 @@
 """Steps that are written once for threads and loops: in a thread they end without suspending."""
 
-import asyncio
 import threading
 
 import pytest
 
 from singleflight_app.engine.rim import Interruption, ThreadBell, ThreadRim, finish
 from tests.held import begin
+from tests.looped import a_turn
 
 
 async def _none() -> None:
@@ -34,7 +34,7 @@ def test_steps_that_wait_on_a_loop_are_refused_and_closed() -> None:
 
     async def suspend() -> None:
         try:
-            await asyncio.sleep(0)
+            await a_turn()
         finally:
             closed.append(True)
 
