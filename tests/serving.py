@@ -91,7 +91,7 @@ class Web:
 
     def _booted(self, master: psutil.Process, count: int) -> list[int] | None:
         assert self.process.poll() is None, self.log()
-        pids = [child.pid for child in master.children() if f"Booting worker with pid: {child.pid}" in self.log()]
+        pids = [child.pid for child in master.children() if f"Ready: worker {child.pid}\n" in self.log()]
         return pids if len(pids) >= count else None
 
 
