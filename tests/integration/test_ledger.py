@@ -34,6 +34,9 @@ class Clock:
         self.wall = NOON
         self.scheduled: list[Callable[[], None]] = []
 
+    def now(self) -> float:
+        return self.wall.timestamp()
+
 
 @pytest.fixture(autouse=True)
 def _alone() -> Iterator[None]:
@@ -60,7 +63,7 @@ def database() -> Iterator[Database]:
 @pytest.fixture
 def sums(clock: Clock, database: Database) -> Iterator[Ledger]:
     """A ledger that listens and writes to the test's database."""
-    sums = Ledger(now=lambda: clock.wall, flush_later=clock.scheduled.append)
+    sums = Ledger(now=clock.now, flush_later=clock.scheduled.append)
     sums.connect(StageStats(database))
     yield sums
     sums.disconnect()
@@ -241,7 +244,7 @@ def test_a_batch_whose_reply_was_lost_is_not_sent_again(clock: Clock, database: 
             super().add_tallies(tallies)
             raise CoordinationUnavailable("the connection broke before the reply")
 
-    sums = Ledger(now=lambda: clock.wall, flush_later=clock.scheduled.append)
+    sums = Ledger(now=clock.now, flush_later=clock.scheduled.append)
     sums.connect(ReplyLost(database))
     signals.coordination_failed.connect(remember)
     try:
