@@ -8,13 +8,11 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
-from typing import IO, NoReturn
+from typing import IO
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 _PATIENCE = 5.0
 _TAIL = 15
-_ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 
 
 class ProgramEnded(Exception):
@@ -106,22 +104,14 @@ class Program:
 
 
 @contextmanager
-def ending_on_signals() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into an exception, so that what is open gets closed; SIGINT is one already.
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C be an exception, so that what is open gets closed, also where a shell has put this in the background.
 
-    Unless a shell started this in the background: then SIGINT is ignored, and made an exception again.
+    SIGTERM and SIGHUP are left to end this process at once, and by their tie its programs: an exception that comes
+    out of nowhere may leave a lock held, and whoever waits for it on the way out would wait for ever.
     """
-
-    def leave(number: int, frame: FrameType | None) -> NoReturn:
-        # A second one must not interrupt the closing.
-        for each in _ENDINGS:
-            signal.signal(each, signal.SIG_IGN)
-        raise SystemExit(128 + number)
-
-    before = {number: signal.signal(number, leave) for number in _ENDINGS}
-    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        signal.signal(signal.SIGINT, before)

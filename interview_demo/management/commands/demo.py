@@ -13,7 +13,7 @@ from rich.console import Console
 from interview_demo.demo.asking import Candidate, RefusedByNode
 from interview_demo.demo.migrating import migrate
 from interview_demo.demo.playing import Interview, InterviewStuck
-from interview_demo.demo.processes import ProgramEnded, ending_on_signals
+from interview_demo.demo.processes import ProgramEnded, interruptible
 from interview_demo.demo.running import running_cluster
 from interview_demo.demo.tally import Tally
 from interview_demo.demo.telling import Terminal
@@ -36,7 +36,7 @@ class Command(BaseCommand):
         console = Console(file=sys.stderr if options["json"] else sys.stdout, highlight=False, soft_wrap=True)
         terminal = Terminal(console)
         try:
-            with ending_on_signals():
+            with interruptible():
                 tally, simulated = _play(terminal)
         except KeyboardInterrupt:
             terminal.happened("stopped")

@@ -7,7 +7,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
 from interview_demo.demo.migrating import migrate
-from interview_demo.demo.processes import ProgramEnded, ending_on_signals
+from interview_demo.demo.processes import ProgramEnded, interruptible
 from interview_demo.demo.running import Cluster, running_cluster
 from interview_demo.demo.waiting import NeverCame, wait_until
 
@@ -26,7 +26,7 @@ class Command(BaseCommand):
         connections.close_all()
         try:
             with (
-                ending_on_signals(),
+                interruptible(),
                 running_cluster(first_port=port, second_port=port and port + 1) as cluster,
             ):
                 self._say(cluster)
