@@ -107,8 +107,8 @@ class Program:
 def interruptible() -> Iterator[None]:
     """Let Ctrl-C be an exception, so that what is open gets closed, also where a shell has put this in the background.
 
-    SIGTERM and SIGHUP are left to end this process at once, and by their tie its programs: an exception that comes
-    out of nowhere may leave a lock held, and whoever waits for it on the way out would wait for ever.
+    SIGTERM and SIGHUP end this process without one, and by their tie its programs: an exception that comes out of
+    nowhere may leave a lock held, and whoever waits for it on the way out would wait for ever.
     """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

@@ -69,9 +69,7 @@ class Owning:
             self._settling.heartbeat.hold(lease)
             end = await make_call(call, context, asked.rim, slot)
         except BaseException:
-            # A thread may end its process next, so it writes the release itself; a loop may not wait for it.
-            if asked.rim.is_on_loop or not self._settling.release_now(lease, context.usage):
-                self._settling.give_up(lease, context.usage)
+            self._settling.let_go(lease, context.usage, may_wait=not asked.rim.is_on_loop)
             raise
         if not lease.is_over:  # else it hung, which is recorded, or the error tells nothing of the provider
             self._breakers.record(call.key.stage, call.policy, end.error)

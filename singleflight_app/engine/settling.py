@@ -91,6 +91,14 @@ class Settling:
             self._announce_settled(lease, end, seconds(lease.policy.execution_timeout))
             self._tell(lease)
 
+    def let_go(self, lease: Lease, usage: Usage, *, may_wait: bool) -> None:
+        """Release a flight whose call was interrupted.
+
+        `may_wait`: a thread may end its process next, so it writes the release itself; a loop may not wait for that.
+        """
+        if not may_wait or not self.release_now(lease, usage):
+            self.give_up(lease, usage)
+
     def release_now(self, lease: Lease, usage: Usage) -> bool:
         """Write a release here and now; False: it could not be written. No beat may take it for a loss meanwhile."""
         if lease.pid != os.getpid():

@@ -73,7 +73,7 @@ class Ledger:
         """Start empty; a forked child calls this, for the parent will flush what it inherited."""
         # Reentrant: a signal handler that settles flights may interrupt a count of its own thread.
         self._lock, self._writing = threading.RLock(), threading.RLock()
-        # By stage and hours since 1970: a datetime takes longer to hash than all the rest of a count.
+        # By stage and hours since 1970: a datetime is slow to make, to hash and to compare, once for every caller.
         self._tallies: dict[tuple[str, int], StageTally] = {}
         self._joins: dict[FlightRun, int] = {}
         self._is_full = self._is_scheduled = False
