@@ -24,7 +24,6 @@ from singleflight_app.domain.exceptions import CoordinationUnavailable, InvalidR
 from singleflight_app.domain.flight import StoredResult
 from singleflight_app.domain.states import LIVE, Status
 from singleflight_app.models import Flight, StageStat
-from singleflight_app.outcomes.codec import readable
 from singleflight_app.storage import selectors
 
 if TYPE_CHECKING:
@@ -185,7 +184,7 @@ class FlightAdmin(ReadOnlyAdmin):
             return None
         stored = StoredResult(bytes(flight.result), flight.encoding, bytes(flight.checksum or b""), flight.size or 0)
         try:
-            return _preformatted(readable(stored))
+            return _preformatted(api.readable_result(stored, bytes(flight.digest)))
         except ResultUnreadable as exc:
             return _preformatted(gettext("unreadable: %(reason)s") % {"reason": exc})
 

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from singleflight_app.decorated import AsyncSingleFlight, Decorator, SingleFlight, warn_inside_transaction
 from singleflight_app.domain.exceptions import InvalidRequest
-from singleflight_app.domain.flight import Outcome
+from singleflight_app.domain.flight import Outcome, StoredResult
 from singleflight_app.domain.keys import FlightKey, Global, check_scope, check_stage, flight_key
 from singleflight_app.domain.signatures import Scope, check_accept
 from singleflight_app.domain.states import Role
@@ -23,6 +23,7 @@ from singleflight_app.engine.call import Call
 from singleflight_app.engine.maintenance import Swept
 from singleflight_app.folded import Options, registry
 from singleflight_app.outcomes.codec import for_policy
+from singleflight_app.outcomes.envelope import Envelope
 from singleflight_app.wiring import Runtime, runtime, send
 
 __all__ = ["AsyncSingleFlight", "SingleFlight", "arun", "run", "single_flight"]
@@ -124,7 +125,7 @@ def _call(
         versions=(policy.version, version),
         sample=options.sample,
     )
-    codec = for_policy(result_type, policy)
+    codec = for_policy(result_type, policy, here.keys)
     return Call(key, policy, function, codec, options.budget(policy), is_fresh=options.fresh, accept=accept)
 
 
@@ -141,6 +142,11 @@ def expire_lease(flight_id: int, *, actor: str) -> bool:
         return False
     here.hint(expired)
     return True
+
+
+def readable_result(stored: StoredResult, digest: bytes) -> str:
+    """Return the JSON text of a stored result for a person, or raise ResultUnreadable; escape it before it is shown."""
+    return Envelope(keys=runtime().keys).unwrap(stored, digest).decode()
 
 
 def run_pending(flight_id: int) -> Outcome[Any] | None:

@@ -2,16 +2,21 @@
 
 E001 unknown option or wrong shape · E002 wrong value of an option · E003 nonsense in a stage's policy ·
 E004 no such database alias · E005 / W005 not PostgreSQL · E006 isolation level · E007 the cache is not
-django-redis · W008 the cache's client waits without a timeout.
+django-redis · W008 the cache's client waits without a timeout · E010 no such storage alias · W011 the storage's files
+are served on the web · E012 ENCRYPTION_KEYS without cryptography.
 """
 
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from django.apps import AppConfig
+from django.conf import DEFAULT_STORAGE_ALIAS, STATICFILES_STORAGE_ALIAS
 from django.conf import settings as django_settings
 from django.core.cache import caches
 from django.core.checks import CheckMessage, Error, Warning, register  # noqa: A004  (Django's name of the level)
+from django.core.files.storage import FileSystemStorage, InvalidStorageError, Storage, storages
 from django.db import connections
 
 from singleflight_app.conf import Settings, get_settings, problems
@@ -30,7 +35,7 @@ def check_settings(app_configs: Sequence[AppConfig] | None = None, **_: Any) -> 
     if found:
         return found
     settings = get_settings()
-    return [*_database(settings), *_cache(settings)]
+    return [*_database(settings), *_cache(settings), *_storage(settings), *_encryption(settings)]
 
 
 def _database(settings: Settings) -> Iterator[CheckMessage]:
@@ -76,6 +81,37 @@ def _cache(settings: Settings) -> Iterator[CheckMessage]:
             hint="Set SOCKET_CONNECT_TIMEOUT and SOCKET_TIMEOUT to about 1 in its OPTIONS.",
             id=f"{TAG}.W008",
         )
+
+
+def _storage(settings: Settings) -> Iterator[CheckMessage]:
+    alias = settings.blob_storage
+    if alias is None:
+        return
+    try:
+        storage = storages[alias]
+    except InvalidStorageError:
+        message = f"SINGLEFLIGHT: BLOB_STORAGE is {alias!r}, no such alias."
+        yield Error(message, hint="Name an alias of STORAGES, or set BLOB_STORAGE to None.", id=f"{TAG}.E010")
+        return
+    if alias in {DEFAULT_STORAGE_ALIAS, STATICFILES_STORAGE_ALIAS} or _is_served(storage):
+        yield Warning(
+            f"SINGLEFLIGHT: the files of storage {alias!r} are served on the web, and results may be private.",
+            hint="Give the results a storage of their own, outside of MEDIA_ROOT and STATIC_ROOT.",
+            id=f"{TAG}.W011",
+        )
+
+
+def _is_served(storage: Storage) -> bool:
+    roots = [root for root in (django_settings.MEDIA_ROOT, django_settings.STATIC_ROOT) if root]
+    if not isinstance(storage, FileSystemStorage):
+        return False
+    return any(Path(storage.location).resolve().is_relative_to(Path(root).resolve()) for root in roots)
+
+
+def _encryption(settings: Settings) -> Iterator[CheckMessage]:
+    if settings.encryption_keys and find_spec("cryptography") is None:
+        hint = 'Install the extra: pip install "django-singleflight-app[encryption]".'
+        yield Error("SINGLEFLIGHT: ENCRYPTION_KEYS is set, but cryptography is missing.", hint=hint, id=f"{TAG}.E012")
 
 
 def _sentence(text: str) -> str:

@@ -13,6 +13,7 @@ from django.core.signals import setting_changed
 from singleflight_app.domain.exceptions import MOST_SECONDS, InvalidRequest
 from singleflight_app.domain.keys import check_stage
 from singleflight_app.domain.policy import InvalidPolicy, StagePolicy
+from singleflight_app.domain.sealing import is_key
 
 MODES = ("local", "distributed", "hybrid")
 _POLLS_PER_TTL = 2
@@ -43,6 +44,8 @@ class Settings:
     unsettled_flights: int = 1000
     unsettled_bytes: int = 64_000_000
     event_retention: timedelta = timedelta(days=30)
+    blob_storage: str | None = None
+    encryption_keys: tuple[str, ...] = field(default=(), repr=False)
     defaults: StagePolicy = field(default_factory=StagePolicy)
     stages: Mapping[str, StagePolicy] = field(default_factory=dict)
 
@@ -99,8 +102,21 @@ def _global_problems(raw: Mapping[str, Any]) -> Iterator[InvalidSetting]:
         if name not in known:
             repair = f"known options: {', '.join(sorted(known))}"
             yield InvalidSetting("singleflight.E001", f"{name!r} is no option", repair)
+        elif name == "ENCRYPTION_KEYS":
+            yield from _key_problems(value)
         elif (instead := _refusal(name, value)) is not None:
             yield InvalidSetting("singleflight.E002", f"{name} is {value!r}", instead)
+
+
+def _key_problems(value: object) -> Iterator[InvalidSetting]:
+    """Yield what is wrong with the keys, without a key in the text: settings' problems are printed and logged."""
+    repair = "list keys of 32 random bytes in base64, the newest first"
+    if not isinstance(value, list | tuple):
+        yield InvalidSetting("singleflight.E002", f"ENCRYPTION_KEYS is a {type(value).__name__}", repair)
+        return
+    wrong = [str(number) for number, key in enumerate(value, start=1) if not is_key(key)]
+    if wrong:
+        yield InvalidSetting("singleflight.E002", f"ENCRYPTION_KEYS: number {', '.join(wrong)} is no key", repair)
 
 
 def _refusal(name: str, value: object) -> str | None:
@@ -110,8 +126,9 @@ def _refusal(name: str, value: object) -> str | None:
         return None if value in MODES else f"use one of {', '.join(MODES)}"
     if name in {"NAMESPACE", "DATABASE"}:
         return None if isinstance(value, str) and value else "give a non-empty string"
-    if name == "CACHE":
-        return None if value is None or (isinstance(value, str) and value) else "name an alias of CACHES, or None"
+    if name in {"CACHE", "BLOB_STORAGE"}:
+        known = "CACHES" if name == "CACHE" else "STORAGES"
+        return None if value is None or (isinstance(value, str) and value) else f"name an alias of {known}, or None"
     if name == "PREPARE_STATEMENTS":
         return None if value is None or isinstance(value, bool) else "give True or False, or None to find out"
     if name == "EVENT_RETENTION":
@@ -145,6 +162,7 @@ def get_settings() -> Settings:
     for problem in problems(raw):
         raise problem
     plain = {name.lower(): value for name, value in raw.items() if name not in {"DEFAULTS", "STAGES"}}
+    plain["encryption_keys"] = tuple(plain.get("encryption_keys", ()))
     stages = {name: _policy(raw, options) for name, options in raw.get("STAGES", {}).items()}
     if "cache" not in plain and not _has_redis(Settings.cache):
         plain = {**plain, "cache": None}

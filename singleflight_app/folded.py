@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Generic, ParamSpec, Self, TypeVar, cast, get_type_hints
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, cast, get_type_hints
 
 from pydantic import JsonValue
 
@@ -19,6 +19,9 @@ from singleflight_app.engine.call import Call
 from singleflight_app.outcomes.arguments import ArgumentsCodec
 from singleflight_app.outcomes.codec import JsonCodec, for_policy
 from singleflight_app.wiring import Runtime, runtime, send
+
+if TYPE_CHECKING:
+    from singleflight_app.outcomes.encryption import KeyRing
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -71,7 +74,7 @@ class Folded(Generic[P, R]):
         self._request = picker(key, names, stage, "key") if key is not None else None
         self._accept = accept
         self._label = f"{function.__module__}.{function.__qualname__}"[:200]
-        self._codecs: dict[StagePolicy, JsonCodec[R]] = {}
+        self._codecs: dict[tuple[StagePolicy, KeyRing], JsonCodec[R]] = {}
         self._is_bound = False
         self._options = Options()
         _register(self)
@@ -109,7 +112,7 @@ class Folded(Generic[P, R]):
 
         policy = here.settings.policy(self.stage)
         return Call(
-            key, policy, function, self._codec(policy), 0.0, self._label, pending=flight_id, accept=self._accept
+            key, policy, function, self._codec(here, policy), 0.0, self._label, pending=flight_id, accept=self._accept
         )
 
     def _copy(self) -> Self:
@@ -139,10 +142,12 @@ class Folded(Generic[P, R]):
     def _arguments(self) -> ArgumentsCodec:
         return ArgumentsCodec(self._signature, self._annotations)
 
-    def _codec(self, policy: StagePolicy) -> JsonCodec[R]:
-        if policy not in self._codecs:
-            self._codecs[policy] = for_policy(self._annotations.get("return", JsonValue), policy)
-        return self._codecs[policy]
+    def _codec(self, here: Runtime, policy: StagePolicy) -> JsonCodec[R]:
+        held = self._codecs.get((policy, here.keys))
+        if held is None:
+            held = for_policy(self._annotations.get("return", JsonValue), policy, here.keys)
+            self._codecs[policy, here.keys] = held
+        return held
 
     def _key(self, here: Runtime, bound: inspect.BoundArguments) -> FlightKey:
         bound.apply_defaults()
@@ -166,7 +171,7 @@ class Folded(Generic[P, R]):
             self._key(here, self._signature.bind(*args, **kwargs)),
             policy,
             functools.partial(self._function, *args, **kwargs),
-            self._codec(policy),
+            self._codec(here, policy),
             self._options.budget(policy),
             self._label,
             is_fresh=self._options.fresh,

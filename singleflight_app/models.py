@@ -139,6 +139,29 @@ class FlightEvent(models.Model):
         return f"{self.kind} flight #{self.flight_id} generation {self.generation}"
 
 
+class Blob(models.Model):
+    """The name of a file in the storage, noted before it is written; a purge deletes what no flight names."""
+
+    id = models.BigAutoField(primary_key=True)
+    location = models.CharField(_("location"), max_length=300, unique=True)
+    # Without a constraint, as a flight event's.
+    flight_id = models.BigIntegerField(_("flight"))
+    generation = models.BigIntegerField(_("generation"))
+    created_at = models.DateTimeField(_("created at"), db_default=Now())
+
+    class Meta:
+        """Read by id alone, by a purge."""
+
+        db_table = "singleflight_blob"
+        verbose_name = _("stored result")
+        verbose_name_plural = _("stored results")
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        """Return the file's name."""
+        return self.location
+
+
 class StageStat(models.Model):
     """What one stage did in one hour (UTC): the ledger's rows, added to by a periodic flush."""
 

@@ -19,10 +19,14 @@ from singleflight_app.domain.exceptions import InvalidRequest
 from singleflight_app.domain.flight import Identity
 from singleflight_app.domain.records import Forgotten, Hint
 from singleflight_app.engine.coordinator import Coordinator
-from singleflight_app.engine.ports import FlightStore, Notifier, ReplayCache
+from singleflight_app.engine.large import LargeResults
+from singleflight_app.engine.ports import BlobNotes, Blobs, FlightStore, Notifier, ReplayCache
 from singleflight_app.notify.null import NullNotifier
+from singleflight_app.outcomes.blobs import NoBlobs, StorageBlobs
+from singleflight_app.outcomes.encryption import KeyRing
 from singleflight_app.outcomes.memory import ReplayMemory
 from singleflight_app.outcomes.null import NoReplayCache
+from singleflight_app.storage.blobs import NoBlobNotes, PostgresBlobNotes
 from singleflight_app.storage.flights import PostgresFlights
 from singleflight_app.storage.memory import MemoryFlights
 from singleflight_app.storage.pool import Database
@@ -61,13 +65,15 @@ class Runtime:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.identity = Identity()
+        self.keys = KeyRing(settings.encryption_keys)
         self.database = None if settings.mode == "local" else Database(settings)
         self.store: FlightStore
+        notes: BlobNotes
         if self.database is None:
             ledger.disconnect()
-            self.store = MemoryFlights(entries=settings.memory_entries)
+            self.store, notes = MemoryFlights(entries=settings.memory_entries), NoBlobNotes()
         else:
-            self.store = PostgresFlights(self.database)
+            self.store, notes = PostgresFlights(self.database), PostgresBlobNotes(self.database)
             ledger.connect(StageStats(self.database))
         self.cache, self.notifier = _redis(settings)
         self.coordinator = Coordinator(
@@ -75,6 +81,7 @@ class Runtime:
             self.cache,
             ReplayMemory(entries=settings.memory_entries, size=settings.memory_bytes),
             self.notifier,
+            LargeResults(notes, blobs_of(settings)),
             owner=self.identity.name,
             may_degrade=settings.mode == "hybrid",
             poll_interval=settings.poll_interval,
@@ -109,6 +116,13 @@ class Runtime:
         if self.database is not None:
             ledger.disconnect()
         self.store.close()
+
+
+def blobs_of(settings: Settings) -> Blobs:
+    """Return the storage of results that are too large for a row; in local mode all are in memory."""
+    return (
+        NoBlobs() if settings.blob_storage is None or settings.mode == "local" else StorageBlobs(settings.blob_storage)
+    )
 
 
 def _redis(settings: Settings) -> tuple[ReplayCache, Notifier]:

@@ -58,7 +58,7 @@ class Node:
         key = self.key(stage, request, scope=scope)
         coordinator = self.runtime.coordinator
         try:
-            codec = for_policy(result_type, policy)
+            codec = for_policy(result_type, policy, self.runtime.keys)
             return coordinator.run(Call(key, policy, function, codec, budget, is_fresh=is_fresh, accept=accept))
         finally:
             coordinator.drain(20)
@@ -77,7 +77,8 @@ class Node:
         policy = self.runtime.settings.policy(stage)
         budget = policy.wait if wait_timeout is None else wait_timeout
         key = self.key(stage, request, scope=scope)
-        return await self.runtime.coordinator.arun(Call(key, policy, function, for_policy(result_type, policy), budget))
+        codec = for_policy(result_type, policy, self.runtime.keys)
+        return await self.runtime.coordinator.arun(Call(key, policy, function, codec, budget))
 
     def leftovers(self) -> dict[str, object]:
         """Return what this node still holds for callers and calls: nothing, once all of them are gone."""

@@ -117,6 +117,10 @@ class ResultUnreadable(SingleFlightError):
     value: object = None
 
 
+class UnknownEnvelope(ResultUnreadable):
+    """A stored result is whole, but of a newer release, or behind a key or a storage that this process lacks."""
+
+
 class ReentrantFlight(SingleFlightError):
     """A call asked for its own key from inside itself; waiting would never end."""
 

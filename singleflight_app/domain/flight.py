@@ -64,6 +64,7 @@ class StoredResult(NamedTuple):
     encoding: str  #: envelope version, codec and compression: "1/json/gzip"
     checksum: bytes  #: SHA-256 over the raw (uncompressed) bytes
     size: int  #: raw bytes
+    location: str = ""  #: where the payload lies, if not in the row; it may still be at hand here
 
 
 NO_RESULT = StoredResult(b"", "", b"", 0)

@@ -91,6 +91,7 @@ class StagePolicy:
     compress: bool = True
     compress_over: int = 2048
     max_result_bytes: int = 10_000_000
+    store_over_bytes: int = 1_000_000
     replay_cache: bool = True
     replay_memory: bool = True
     replay_memory_ttl: Duration = 5.0

@@ -32,6 +32,7 @@ class PurgedBatch(NamedTuple):
 
     deleted: int
     until: datetime | None  #: the latest expiry (or event time) among them; None: there was nothing
+    locations: tuple[str, ...] = ()  #: files that held their results
 
 
 class Purged(NamedTuple):
@@ -39,4 +40,9 @@ class Purged(NamedTuple):
 
     flights: int
     events: int
+    blobs: int  #: files of results
     is_complete: bool  #: everything was seen; False at the end: time was up, or counting stopped at its limit
+
+    def plus(self, more: "Purged") -> "Purged":
+        """Return the sum."""
+        return Purged(self.flights + more.flights, self.events + more.events, self.blobs + more.blobs, more.is_complete)

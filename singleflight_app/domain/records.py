@@ -40,6 +40,7 @@ class FlightSnapshot(NamedTuple):
     output_tokens: int
     cost: Decimal
     has_arguments: bool  #: `submit()` stored what a worker needs
+    location: str = ""  #: where the result lies, if not in the row
 
     @property
     def is_settled(self) -> bool:
@@ -56,7 +57,8 @@ class FlightSnapshot(NamedTuple):
         status = Status(self.status)
         result = failure = None
         if status is Status.SUCCEEDED:
-            result = StoredResult(self.payload or b"", self.encoding, self.checksum or b"", self.size or 0)
+            payload, checksum = self.payload or b"", self.checksum or b""
+            result = StoredResult(payload, self.encoding, checksum, self.size or 0, self.location)
         else:
             failure = Failure(self.error_type, self.error_message, self.retryable, self.size or 0)
         return Settled(self.flight_id, self.generation, status, result, failure, self.usage)
@@ -165,6 +167,13 @@ class Kept(NamedTuple):
     ticket: Ticket | None
     remaining: float
     as_of: float
+
+
+class NotedBlob(NamedTuple):
+    """A file of the storage that was noted."""
+
+    blob_id: int
+    location: str
 
 
 class Hint(NamedTuple):

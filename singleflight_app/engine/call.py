@@ -54,7 +54,8 @@ class Asked(Generic[R]):
     #: Makes the handle that tells a caller whose wait ended where to look again, from flight id and generation.
     handle: Callable[[int | None, int | None], object]
     bell: Bell = field(init=False)
-    #: Of a fresh caller: the generation that the row had when it asked; only a higher one answers.
+    #: Of a fresh caller: the generation that the row had when it asked; only a higher one answers. Of any caller: the
+    #: generation of a stored outcome that this process can't open.
     above: int | None = None
     has_left: bool = False  #: cancelled, while its turn as leader goes on
     wait_for: Callable[[str], None] | None = None  #: names the limit that it stands in line for
@@ -67,9 +68,14 @@ class Asked(Generic[R]):
         """When the caller's wait budget ends."""
         return self.started + self.call.wait_timeout
 
+    @property
+    def is_fresh(self) -> bool:
+        """What the row has is no answer, and may be granted over."""
+        return self.call.is_fresh or self.above is not None
+
     def mark(self) -> None:
         """Note who asked before the next statement; for fresh callers only its answer can tell (`Leading`)."""
-        if not self.call.is_fresh:
+        if not self.is_fresh:
             self.flight.mark()
 
     def leave(self) -> None:

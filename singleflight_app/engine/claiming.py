@@ -91,7 +91,7 @@ class Claiming:
             if step is None and claim is Claim.OWNER_LOST:
                 self._lose(asked.call, row)
             elif step is None:
-                step = no_room or self._moved(asked.call, row, claim, wanted, sent_at)
+                step = no_room or self._moved(asked, row, claim, wanted, sent_at)
                 wanted = claim
             if step is not None:
                 return step
@@ -109,12 +109,12 @@ class Claiming:
         return None
 
     def _moved(
-        self, call: Call[Any], row: FlightSnapshot, claim: Claim, wanted: Claim | None, sent_at: float
+        self, asked: Asked[Any], row: FlightSnapshot, claim: Claim, wanted: Claim | None, sent_at: float
     ) -> Step | None:
         """Grant the flight to this caller; None: the row moved, or is being moved. A lost reply is found again here."""
         if claim is Claim.ORPHAN_GRANT:
-            return self._granted(call, row, wanted or claim, sent_at)
-        return self._grant(call, row, claim)
+            return self._granted(asked.call, row, wanted or claim, sent_at)
+        return self._grant(asked, row, claim)
 
     def _read_or_insert(self, asked: Asked[Any], no_room: Full | None) -> tuple[bool, FlightSnapshot] | Full | None:
         answer = self._sent(asked.call, no_room)
@@ -146,8 +146,8 @@ class Claiming:
             starts_pending=call.pending is not None,
         )
 
-    def _grant(self, call: Call[Any], row: FlightSnapshot, claim: Claim) -> Granted | Full | None:
-        sent_at = self._monotonic()
+    def _grant(self, asked: Asked[Any], row: FlightSnapshot, claim: Claim) -> Granted | Full | None:
+        call, sent_at = asked.call, self._monotonic()
         granted = self._store.grant(
             row,
             claim,
@@ -155,11 +155,11 @@ class Claiming:
             stage=call.key.stage,
             policy=call.policy,
             starts_pending=call.pending is not None,
-            is_fresh=call.is_fresh,
+            is_fresh=asked.is_fresh,
         )
         if granted is None or isinstance(granted, Full):
             return granted
-        if row.forgotten or call.is_fresh:
+        if row.forgotten or asked.is_fresh:
             self._on_replaced(call.key.digest, row.generation, row.outcome_remaining or 0.0)
         return self._granted(call, granted, claim, sent_at)
 

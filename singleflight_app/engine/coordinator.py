@@ -26,13 +26,14 @@ from singleflight_app.engine.failures import exception_of
 from singleflight_app.engine.following import Following
 from singleflight_app.engine.guard import Breakers
 from singleflight_app.engine.handles import AsyncFlightHandle, FlightHandle
+from singleflight_app.engine.large import LargeResults
 from singleflight_app.engine.leading import Leading
 from singleflight_app.engine.limits import Limits
 from singleflight_app.engine.local import LocalFlight, LocalFlights, Shared, Turn
 from singleflight_app.engine.looping import Around, LoopRim, Workers
 from singleflight_app.engine.owning import Owning
 from singleflight_app.engine.ports import FlightStore, Memory, Notifier, ReplayCache
-from singleflight_app.engine.replaying import Replaying, copy_of
+from singleflight_app.engine.replaying import Replaying, copy_of, opened
 from singleflight_app.engine.rim import Rim, ThreadRim, finish
 from singleflight_app.engine.room import Room
 from singleflight_app.engine.settling import Settling
@@ -51,6 +52,7 @@ class Coordinator:
         cache: ReplayCache,
         memory: Memory,
         notifier: Notifier,
+        large: LargeResults,
         *,
         owner: str,
         may_degrade: bool,
@@ -60,7 +62,7 @@ class Coordinator:
         around: Around,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._around, self._monotonic = around, monotonic
+        self._around, self._large, self._monotonic = around, large, monotonic
         self._local, self._limits, self._workers = LocalFlights(), Limits(), Workers(workers)
         self._following = Following(
             store, notifier, poll_interval=poll_interval, on_hint=self._limits.stir, monotonic=monotonic
@@ -71,6 +73,7 @@ class Coordinator:
             store,
             self.replaying,
             self._spreading,
+            large,
             owner=owner,
             on_end=self._wake,
             limits=late_limits,
@@ -89,6 +92,7 @@ class Coordinator:
             claiming=Claiming(store, owner=owner, running=self.running, on_replaced=on_replaced, monotonic=monotonic),
             owning=Owning(self._settling, breakers=breakers, owner=owner, on_gone=on_gone, monotonic=monotonic),
             settling=self._settling,
+            large=self._large,
             on_gone=on_gone,
             may_degrade=may_degrade,
             monotonic=monotonic,
@@ -253,7 +257,8 @@ class Coordinator:
         if row is None:
             raise ResultUnreadable(f"{handle} is gone, since it was purged; call the function again")
         # Not announced: the request was counted when it was made, and a handle may be asked any number of times.
-        return Ended(row.settled(), Role.FOLLOWER, Layer.DATABASE), self._monotonic() - started
+        settled = await self._large.fetched(rim, row.settled())
+        return Ended(settled, Role.FOLLOWER, Layer.DATABASE), self._monotonic() - started
 
 
 def _shared(call: Call[R], shared: Shared | None) -> Ended[R] | None:
@@ -274,7 +279,7 @@ def _outcome(call: Call[R], ended: Ended[R], waited: float) -> Outcome[R]:
         raise ended.error
     if settled.result is None:
         raise exception_of(settled, call.policy)
-    value = ended.copy[0] if ended.copy is not None else call.codec.decode(settled.result)
+    value = ended.copy[0] if ended.copy is not None else opened(call, settled.result)
     return Outcome(
         value,
         ended.role,

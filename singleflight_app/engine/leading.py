@@ -6,23 +6,24 @@ thread and under its own wait budget; the threads that wake it decide nothing.
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from singleflight_app.domain.exceptions import CoordinationUnavailable, ResultUnreadable, seconds
-from singleflight_app.domain.flight import Settled
+from singleflight_app.domain.exceptions import CoordinationUnavailable, ResultUnreadable, UnknownEnvelope, seconds
+from singleflight_app.domain.flight import NO_RESULT, Settled
 from singleflight_app.domain.policy import StagePolicy
 from singleflight_app.domain.records import FlightSnapshot, Full, Ticket
 from singleflight_app.domain.states import Layer, Role, Status
 from singleflight_app.engine.call import Asked, CallerLeft, Ended, Follow, Found, Granted
 from singleflight_app.engine.claiming import Claiming, Step
 from singleflight_app.engine.following import Following, Watch
+from singleflight_app.engine.large import LargeResults
 from singleflight_app.engine.limits import Slot
 from singleflight_app.engine.owning import Owning
 from singleflight_app.engine.ports import FlightStore
-from singleflight_app.engine.replaying import Replaying, copy_of
+from singleflight_app.engine.replaying import Replaying, opened
 from singleflight_app.engine.rim import Bell, Rim
 from singleflight_app.engine.room import Room
 from singleflight_app.engine.settling import Settling
@@ -46,12 +47,14 @@ class Leading:
         claiming: Claiming,
         owning: Owning,
         settling: Settling,
+        large: LargeResults,
         on_gone: Callable[[Asked[Any]], object],
         may_degrade: bool,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store, self._replaying, self._following = store, replaying, following
         self._room, self._claiming, self._owning, self._settling = room, claiming, owning, settling
+        self._large = large
         self._on_gone, self._may_degrade, self._monotonic = on_gone, may_degrade, monotonic
 
     async def lead(self, asked: Asked[R]) -> Ended[R]:
@@ -68,9 +71,15 @@ class Leading:
                 ended = await self._until_end(asked, watch, near)
                 if ended.role is Role.OWNER or ended.settled.result is None:
                     return ended
-                if (copy := copy_of(call, ended.settled)) is not None:
-                    return Ended(ended.settled, ended.role, ended.layer, copy=copy, is_forgotten=ended.is_forgotten)
-                await asked.rim.do(partial(self._replaying.drop, call, ended.settled))
+                try:
+                    settled = await self._large.fetched(asked.rim, ended.settled)
+                    copy = (opened(call, settled.result or NO_RESULT),)
+                except UnknownEnvelope:
+                    self._replaying.pass_over(asked, ended.settled)
+                except ResultUnreadable:
+                    await asked.rim.do(partial(self._replaying.drop, call, ended.settled))
+                else:
+                    return replace(ended, settled=settled, copy=copy)
         raise ResultUnreadable(f"{call.key}: two stored results in a row could not be read; look at its return type")
 
     async def first_end(
@@ -124,6 +133,8 @@ class Leading:
         finally:
             slot.end_unless_running()
         if isinstance(step, Found):
+            with suppress(UnknownEnvelope):  # it is met again where it is to be opened
+                step = replace(step, settled=await self._large.fetched(asked.rim, step.settled))
             facts = {"remaining": step.remaining, "as_of": step.read_at}
             self._replaying.keep(asked.call, step.settled, ticket=ticket, **facts)
             return Ended(step.settled, Role.REPLAY, Layer.DATABASE)
@@ -147,7 +158,7 @@ class Leading:
             if self._may_degrade and exc.is_outage and call.pending is None:
                 return no_room
             raise
-        if call.is_fresh and (isinstance(step, Granted) or (isinstance(step, Follow) and _is_yet_to_begin(step))):
+        if asked.is_fresh and (isinstance(step, Granted) or (isinstance(step, Follow) and _is_yet_to_begin(step))):
             # What comes begins after all who asked before this statement: it answers them too.
             asked.flight.mark(asked_before)
         return step
@@ -155,12 +166,12 @@ class Leading:
     async def _degraded(self, asked: Asked[R], slot: Slot) -> Ended[R]:
         """Answer without the database: with an end of this process that it could not take yet, or else a call."""
         unsettled = self._settling.heartbeat.unsettled(asked.call.key.digest)
-        if unsettled is not None and unsettled.result is not None and not asked.call.is_fresh:
+        if unsettled is not None and unsettled.result is not None and not asked.is_fresh:
             ended: Ended[R] = Ended(unsettled, Role.REPLAY, Layer.PROCESS)
         else:
             asked_before = asked.flight.asked
             ended = await self._owning.run_degraded(asked, slot)
-            if asked.call.is_fresh:
+            if asked.is_fresh:
                 asked.flight.mark(asked_before)
         asked.mark()
         return ended
@@ -184,7 +195,7 @@ class Leading:
                     continue  # the next poll wakes again; the wait budget bounds an outage
                 if now is None or now.generation != row.generation:
                     return None
-                if asked.call.is_fresh and _is_yet_to_begin(replace(follow, row=now)):
+                if asked.is_fresh and _is_yet_to_begin(replace(follow, row=now)):
                     asked.flight.mark(asked_before)
                 if now.is_settled:
                     return None if follow.waits_out or _is_released(now) else now
@@ -205,11 +216,11 @@ class Leading:
             deadline = self._monotonic() + asked.call.wait_timeout
             try:
                 row = await self.first_end(granted.row.flight_id, asked.rim, asked.bell, watch, deadline)
-            except (TimeoutError, CoordinationUnavailable):
+                return None if row is None else await self._large.fetched(asked.rim, row.settled())
+            except (TimeoutError, CoordinationUnavailable, UnknownEnvelope):
                 return None
-            return None if row is None else row.settled()
 
-        if asked.call.is_fresh:
+        if asked.is_fresh:
             ticket = await asked.rim.do(
                 partial(self._replaying.ticket, asked.call),
                 undo=lambda _: self._owning.release_unused(asked.call, granted),

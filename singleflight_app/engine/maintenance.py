@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Protocol
 
 from singleflight_app.domain.exceptions import seconds
@@ -22,6 +22,7 @@ from singleflight_app.domain.policy import StagePolicy
 from singleflight_app.domain.purging import Purged, PurgedBatch, PurgePlan
 from singleflight_app.domain.records import ExpiredFlight
 from singleflight_app.engine.failures import LOST_MESSAGE
+from singleflight_app.engine.large import LargeResults
 from singleflight_app.engine.ports import FlightQueue
 
 RESEND_AFTER = 30.0  #: seconds between two messages for one pending flight
@@ -40,30 +41,38 @@ class PurgeStore(Protocol):
         """Delete up to `plan.batch_size` audit rows."""
 
 
-def purge(store: PurgeStore, plan: PurgePlan, *, monotonic: Callable[[], float] = time.monotonic) -> Iterator[Purged]:
-    """Delete what `plan` names; yields the sum before the first batch and after each one."""
+def purge(
+    store: PurgeStore, large: LargeResults, plan: PurgePlan, *, monotonic: Callable[[], float] = time.monotonic
+) -> Iterator[Purged]:
+    """Delete what `plan` names, and files that no flight needs; yields the sum so far, first before any batch."""
     ends_at = float("inf") if plan.max_seconds is None else monotonic() + plan.max_seconds
-    flights = events = 0
-    yield Purged(flights, events, is_complete=False)
-    for count in _batches(store.purge_flights, plan):
-        flights += count
-        yield Purged(flights, events, is_complete=False)
+    steps = chain(
+        _flights(store, large, plan),
+        (Purged(0, batch.deleted, 0, is_complete=False) for batch in _batches(store.purge_events, plan)),
+        (Purged(0, 0, count, is_complete=False) for count in large.remove_orphans(plan.batch_size)),
+    )
+    total = Purged(0, 0, 0, is_complete=False)
+    yield total
+    for step in steps:
+        total = total.plus(step)
+        yield total
         if monotonic() >= ends_at:
             return
-    for count in _batches(store.purge_events, plan):
-        events += count
-        yield Purged(flights, events, is_complete=False)
-        if monotonic() >= ends_at:
-            return
-    yield Purged(flights, events, is_complete=True)
+    yield total._replace(is_complete=True)
 
 
-def _batches(delete: DeleteBatch, plan: PurgePlan) -> Iterator[int]:
+def _flights(store: PurgeStore, large: LargeResults, plan: PurgePlan) -> Iterator[Purged]:
+    """Delete rows, and then the files that held their results."""
+    for batch in _batches(store.purge_flights, plan):
+        yield Purged(batch.deleted, 0, large.remove(batch.locations), is_complete=False)
+
+
+def _batches(delete: DeleteBatch, plan: PurgePlan) -> Iterator[PurgedBatch]:
     since: datetime | None = None
     while True:
         # From where the last batch ended: the index entries before it are dead, but still there to be walked.
         batch = delete(plan, since)
-        yield batch.deleted
+        yield batch
         if batch.deleted < plan.batch_size:
             return
         since = batch.until

@@ -21,6 +21,7 @@ from singleflight_app.engine.context import FlightContext
 from singleflight_app.engine.guard import Breakers
 from singleflight_app.engine.heartbeat import Lease
 from singleflight_app.engine.limits import Slot
+from singleflight_app.engine.replaying import copy_of
 from singleflight_app.engine.rim import Steps
 from singleflight_app.engine.settling import Settling
 from singleflight_app.telemetry.signals import announce, flight_degraded
@@ -80,7 +81,7 @@ class Owning:
             partial(self._settling.conclude, asked, lease, end, ticket=ticket, seconds_run=ran)
         )
         if verdict.is_refused:
-            return await self._refused(lease, end, verdict.row, follow_newer)
+            return await self._refused(call, lease, end, verdict.row, follow_newer)
         shared = replace(end.shared, superseded=True) if verdict.is_detached else end.shared
         return Ended(shared, Role.OWNER, Layer.CALL, end.error, end.copy, verdict.is_forgotten)
 
@@ -131,6 +132,7 @@ class Owning:
 
     async def _refused(
         self,
+        call: Call[R],
         lease: Lease,
         end: End[R],
         row: FlightSnapshot | None,
@@ -144,8 +146,9 @@ class Owning:
             return replace(own, settled=row.settled(), error=None, copy=None)
         if not lease.is_timed_out and row.generation > lease.generation:
             newer = await follow_newer()
-            if newer is not None and newer.status is Status.SUCCEEDED:
-                return Ended(newer, Role.FOLLOWER, Layer.DATABASE)
+            copy = None if newer is None else copy_of(call, newer)
+            if newer is not None and copy is not None:
+                return Ended(newer, Role.FOLLOWER, Layer.DATABASE, copy=copy)
         return replace(own, settled=replace(end.shared, superseded=True))
 
 

@@ -20,6 +20,7 @@ from singleflight_app.domain.records import (
     Kept,
     LeaseState,
     Looked,
+    NotedBlob,
     StoredArguments,
 )
 from singleflight_app.domain.states import Claim
@@ -142,6 +143,35 @@ class ReplayCache(Protocol):
         """Refuse generations up to this one; raise CoordinationUnavailable if that can't be confirmed."""
 
 
+class Blobs(Protocol):
+    """Files for results that are too large for a row."""
+
+    #: Whether there is a storage at all.
+    is_there: bool
+
+    def put(self, name: str, payload: bytes) -> str | None:
+        """Write a file and return the name that it got; None: the storage did not take it."""
+
+    def get(self, location: str, *, most: int) -> bytes | None:
+        """Return a file, cut off after `most` bytes; None: it is gone. CoordinationUnavailable: no answer."""
+
+    def delete(self, location: str) -> bool:
+        """Delete a file, if it is there; False: the storage did not do it."""
+
+
+class BlobNotes(Protocol):
+    """The names of all files that were ever begun, until they are deleted."""
+
+    def note(self, flight_id: int, generation: int, location: str) -> None:
+        """Note a name before anything is written under it."""
+
+    def erase(self, locations: Sequence[str]) -> None:
+        """Forget names whose files are gone."""
+
+    def orphans(self, *, after: int, grace: float, limit: int) -> list[NotedBlob]:
+        """Return names, noted more than `grace` seconds ago, that no flight needs, from an id on."""
+
+
 class Memory(Protocol):
     """Outcomes inside this process; times are monotonic."""
 
@@ -172,10 +202,10 @@ class Notifier(Protocol):
 
 
 class Codec(Protocol[R]):
-    """Turns results into stored bytes and back."""
+    """Turns results into stored bytes and back; these belong to the flight key of one digest."""
 
-    def encode(self, value: R) -> StoredResult:
+    def encode(self, value: R, digest: bytes) -> StoredResult:
         """Return the stored form; a value that has none is ResultUnreadable."""
 
-    def decode(self, stored: StoredResult) -> R:
-        """Return a fresh copy; damaged or foreign bytes are ResultUnreadable."""
+    def decode(self, stored: StoredResult, digest: bytes) -> R:
+        """Return a fresh copy; damaged bytes are ResultUnreadable, those of a newer release UnknownEnvelope."""

@@ -5,10 +5,10 @@ Both hold copies. What they are offered carries what they need to refuse it: an 
 
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from singleflight_app.domain.exceptions import CoordinationUnavailable, ResultUnreadable, seconds
-from singleflight_app.domain.flight import Settled
+from singleflight_app.domain.flight import Settled, StoredResult
 from singleflight_app.domain.records import Forgotten, Kept, Looked, Ticket
 from singleflight_app.domain.states import Layer, Role
 from singleflight_app.engine.call import Asked, Call, Ended
@@ -54,7 +54,7 @@ class Replaying:
         if settled.result is None:
             return
         self._remember(call, settled, remaining, as_of)
-        if call.policy.replay_cache:
+        if call.policy.replay_cache and not settled.result.location:  # what is too large for a row is so for Redis
             self._spreading.keep(Kept(call.key.digest, settled, ticket, remaining, as_of))
 
     def drop(self, call: Call[R], settled: Settled) -> None:
@@ -64,8 +64,12 @@ class Replaying:
             dropped = self._store.forget(flight_id=settled.flight_id, generation=settled.generation)
             if dropped is not None:
                 self._raise_floor(call.key.digest, dropped.generation)
-        facts = {"flight_id": settled.flight_id, "generation": settled.generation}
-        announce(result_dropped, stage=call.key.stage, **facts, reason="unreadable")
+        _announce_dropped(call, settled, "unreadable")
+
+    def pass_over(self, asked: Asked[R], settled: Settled) -> None:
+        """Look for a newer outcome than one that this process can't open: others can, so it is not dropped."""
+        asked.above = settled.generation
+        _announce_dropped(asked.call, settled, "unknown")
 
     def forgotten(self, forgotten: Forgotten) -> None:
         """Raise the floor of a forgotten outcome in every layer; CoordinationUnavailable if unconfirmed."""
@@ -89,16 +93,25 @@ class Replaying:
         self._cache.raise_floor(digest, generation)
 
     def _remember(self, call: Call[R], settled: Settled, remaining: float, as_of: float) -> None:
-        if call.policy.replay_memory:
+        is_at_hand = settled.result is not None and bool(settled.result.payload)
+        if call.policy.replay_memory and is_at_hand:
             until = as_of + min(seconds(call.policy.replay_memory_ttl), remaining)
             self._memory.keep(call.key.digest, settled, until=until)
 
 
+def _announce_dropped(call: Call[Any], settled: Settled, reason: str) -> None:
+    facts = {"flight_id": settled.flight_id, "generation": settled.generation}
+    announce(result_dropped, stage=call.key.stage, **facts, reason=reason)
+
+
 def copy_of(call: Call[R], settled: Settled) -> tuple[R] | None:
     """Return the decoded value in a tuple of one; None: it can't be read."""
-    if settled.result is None:
-        return None
     try:
-        return (call.codec.decode(settled.result),)
+        return None if settled.result is None else (opened(call, settled.result),)
     except ResultUnreadable:
         return None
+
+
+def opened(call: Call[R], result: StoredResult) -> R:
+    """Return the decoded value, or raise ResultUnreadable."""
+    return call.codec.decode(result, call.key.digest)

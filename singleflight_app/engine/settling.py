@@ -19,6 +19,7 @@ from singleflight_app.engine.call import Asked, Verdict
 from singleflight_app.engine.calling import End
 from singleflight_app.engine.failures import timed_out
 from singleflight_app.engine.heartbeat import Heartbeat, Lease
+from singleflight_app.engine.large import LargeResults
 from singleflight_app.engine.local import Shared
 from singleflight_app.engine.ports import FlightStore
 from singleflight_app.engine.replaying import Replaying
@@ -41,13 +42,14 @@ class Settling:
         store: FlightStore,
         replaying: Replaying,
         spreading: Spreading,
+        large: LargeResults,
         *,
         owner: str,
         on_end: Callable[[FlightKey], object],
         limits: tuple[int, int],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._store, self._replaying, self._spreading = store, replaying, spreading
+        self._store, self._replaying, self._spreading, self._large = store, replaying, spreading, large
         self._owner, self._on_end, self._monotonic = owner, on_end, monotonic
         self.heartbeat = Heartbeat(
             store, owner=owner, settle_late=self._settle_late, limits=limits, monotonic=monotonic
@@ -58,24 +60,26 @@ class Settling:
     ) -> Verdict:
         """Write the end, once, and hand on what was stored."""
         asked.mark()
-        sent_at = self._monotonic()
         try:
-            verdict = self._settle(lease, end.written)
+            written = self._put_out(lease, end.written)
+            sent_at = self._monotonic()
+            verdict = self._settle(lease, written)
         except BaseException:
             self.heartbeat.release(lease)  # interrupted: the lease runs out by itself
             raise
         if verdict.is_refused:
             asked.flight.retire()
             self.heartbeat.release(lease)
+            self._large.discard(written)
             if verdict.row is not None:
-                self._fence(lease, end.written)
+                self._fence(lease, written)
         if verdict.is_stored:
             self.heartbeat.release(lease)
-            self._announce_settled(lease, end.written, seconds_run)
+            self._announce_settled(lease, written, seconds_run)
             self._tell(lease)
             if not verdict.is_forgotten:
                 ttl = seconds(lease.policy.result_ttl)
-                self._replaying.keep(asked.call, end.written, ticket=ticket, remaining=ttl, as_of=sent_at)
+                self._replaying.keep(asked.call, written, ticket=ticket, remaining=ttl, as_of=sent_at)
         return verdict
 
     def end_hung(self, lease: Lease, asked: Asked[Any]) -> None:
@@ -128,6 +132,10 @@ class Settling:
         for lease in self.heartbeat.held():
             self.release_now(lease, NO_USAGE)
 
+    def _put_out(self, lease: Lease, settled: Settled) -> Settled:
+        """Put a large result out of the row, unless the settle will be refused anyway."""
+        return settled if lease.is_over or lease.pid != os.getpid() else self._large.put_out(lease, settled)
+
     def _settle(self, lease: Lease, settled: Settled) -> Verdict:
         """Write the end; if the database can't be reached, keep the lease and let the heartbeat try again."""
         if lease.pid != os.getpid():
@@ -177,6 +185,7 @@ class Settling:
             self._announce_settled(lease, lease.late, None)
             self._tell(lease)
         else:
+            self._large.discard(lease.late)
             self._fence(lease, lease.late)
         return True
 

@@ -21,8 +21,8 @@ class ExpiredRows:
     def purge_flights(self, plan: PurgePlan, since: datetime | None) -> PurgedBatch:
         """Delete the flights that expired first, from `since` on, in one commit."""
         values = {**_flight_values(plan), "since": since, "limit": plan.batch_size}
-        ((deleted, until),) = self._database.run(query("purge_flights"), values)
-        return PurgedBatch(deleted, until)
+        ((deleted, until, locations),) = self._database.run(query("purge_flights"), values)
+        return PurgedBatch(deleted, until, tuple(locations))
 
     def purge_events(self, plan: PurgePlan, since: datetime | None) -> PurgedBatch:
         """Delete the oldest audit rows, from `since` on, in one commit."""
@@ -35,7 +35,7 @@ class ExpiredRows:
         limit = {"limit": COUNT_MAX}
         ((flights,),) = self._database.run(query("count_expired_flights"), {**_flight_values(plan), **limit})
         ((events,),) = self._database.run(query("count_expired_events"), {**_event_values(plan), **limit})
-        return Purged(flights, events, is_complete=max(flights, events) < COUNT_MAX)
+        return Purged(flights, events, 0, is_complete=max(flights, events) < COUNT_MAX)
 
 
 def _flight_values(plan: PurgePlan) -> Mapping[str, Any]:

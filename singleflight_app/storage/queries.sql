@@ -12,7 +12,7 @@ extract(epoch from f.retry_at - clock_timestamp())::float8 as retry_remaining,
 case f.status when 'pending' then extract(epoch from clock_timestamp() - f.created_at)::float8 end as pending_age,
 extract(epoch from clock_timestamp() - pg_postmaster_start_time())::float8 as server_age,
 f.forgotten, f.result, f.encoding, f.checksum, f.size, f.error_type, f.error_message, f.retryable,
-f.model, f.input_tokens, f.output_tokens, f.cost, f.arguments is not null as has_arguments
+f.model, f.input_tokens, f.output_tokens, f.cost, f.arguments is not null as has_arguments, f.result_location
 
 -- fragment: open_flight
 -- The flight that a grant was decided on, if it is still open to one: the row of that generation and
@@ -149,7 +149,7 @@ select room.is_free or not exists (select from o), {flight_columns_of_granted} f
 -- The columns of `granted` as FlightSnapshot reads them.
 f.id, f.generation, f.status, f.owner, f.attempts, f.takeovers, f.lease_remaining, f.outcome_remaining,
 f.retry_remaining, f.pending_age, f.server_age, f.forgotten, f.result, f.encoding, f.checksum, f.size,
-f.error_type, f.error_message, f.retryable, f.model, f.input_tokens, f.output_tokens, f.cost, f.has_arguments
+f.error_type, f.error_message, f.retryable, f.model, f.input_tokens, f.output_tokens, f.cost, f.has_arguments, f.result_location
 
 -- name: queue_flight
 -- settled and past, or running with its lease over (the sweep's grace included) -> pending.
@@ -209,7 +209,8 @@ with settled as (
         retry_at = case when %(retryable)s::bool
             then clock_timestamp() + make_interval(secs => %(retry_after)s::float8) end,
         retryable = %(retryable)s::bool, attempts = f.attempts + %(retries)s::int,
-        result = %(payload)s, encoding = %(encoding)s::text, checksum = %(checksum)s, size = %(size)s::bigint,
+        result = %(payload)s, result_location = %(location)s::text,
+        encoding = %(encoding)s::text, checksum = %(checksum)s, size = %(size)s::bigint,
         error_type = %(error_type)s::text, error_message = %(error_message)s::text,
         model = %(model)s::text, input_tokens = %(input_tokens)s::bigint,
         output_tokens = %(output_tokens)s::bigint, cost = %(cost)s::numeric
@@ -338,15 +339,15 @@ where e.at <= (select clock_timestamp() - %(retention)s::interval)
   and (%(stages)s::text[] is null or e.stage = any(%(stages)s::text[]))
 
 -- name: purge_flights
--- settled and past -> gone; its audit rows stay. Returns how many, and the latest expiry among them.
--- Count 0: nothing is left, or all that is left is locked.
+-- settled and past -> gone; its audit rows stay. Returns how many, the latest expiry among them, and the files that
+-- held their results. Count 0: nothing is left, or all that is left is locked.
 with doomed as materialized (
     select f.id {expired_flights_from} and f.expires_at >= coalesce(%(since)s::timestamptz, '-infinity')
     order by f.expires_at limit %(limit)s::bigint for update skip locked
 ), gone as (
-    delete from singleflight_flight f using doomed where f.id = doomed.id returning f.expires_at
+    delete from singleflight_flight f using doomed where f.id = doomed.id returning f.expires_at, f.result_location
 )
-select count(*), max(expires_at) from gone
+select count(*), max(expires_at), coalesce(array_agg(result_location) filter (where result_location <> ''), '{}') from gone
 
 -- name: purge_events
 -- Audit rows past their retention -> gone. Returns how many, and the latest time among them.
@@ -366,6 +367,28 @@ select count(*) from (select {expired_flights_from} limit %(limit)s::bigint) as 
 -- name: count_expired_events
 -- What purge_events would delete in the end, counted up to a limit.
 select count(*) from (select {old_events_from} limit %(limit)s::bigint) as old
+
+-- name: note_blob
+-- The name of a file that is about to be written for a generation. No row never comes.
+insert into singleflight_blob (location, flight_id, generation)
+values (%(location)s::text, %(flight_id)s::bigint, %(generation)s::bigint)
+returning id
+
+-- name: erase_blobs
+-- Names whose files are gone -> gone. A name that returns no row was erased before.
+delete from singleflight_blob b where b.location = any(%(locations)s::text[]) returning b.id
+
+-- name: orphaned_blobs
+-- Names that no flight needs, noted long enough ago: their generation is past, or ended otherwise. While it runs, its
+-- owner may still settle. No row: there is none from this id on.
+select b.id, b.location from singleflight_blob b
+where b.id > %(after)s::bigint and b.created_at <= clock_timestamp() - make_interval(secs => %(grace)s::float8)
+  and not exists (
+      select from singleflight_flight f
+      where f.id = b.flight_id and f.generation = b.generation
+        and (f.status = 'running' or f.result_location = b.location)
+  )
+order by b.id limit %(limit)s::bigint
 
 -- name: add_tallies
 -- Adds a batch of the ledger. In the order of the key, so that two processes can't lock each other's rows crosswise.

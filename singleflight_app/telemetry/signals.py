@@ -33,12 +33,13 @@ flight_fenced = Signal(use_caching=True)
 flight_degraded = Signal(use_caching=True)
 #: A stored outcome was dropped by `forget`. stage, flight_id, generation
 flight_forgotten = Signal(use_caching=True)
-#: A stored result could not be read and was led anew. stage, flight_id, generation, reason
+#: A stored result could not be read and was led anew. stage, flight_id, generation,
+#: reason ("unreadable": damaged, or of another type; "unknown": written by a newer release, or with another key)
 result_dropped = Signal(use_caching=True)
 #: The owner's value came back from its stored form as something else. stage
 result_changed = Signal(use_caching=True)
 #: A helper of the protocol failed and was worked around. component ("database" | "cache" | "notify" |
-#: "settle" | "beat" | "poll" | "broker" | "ledger"), error (the exception's class name)
+#: "settle" | "beat" | "poll" | "broker" | "ledger" | "storage"), error (the exception's class name)
 coordination_failed = Signal(use_caching=True)
 
 

@@ -1,5 +1,6 @@
 """The `SINGLEFLIGHT` setting: the same sentence from the system check and at run time, and no check connects."""
 
+import base64
 from datetime import timedelta
 from typing import Any
 
@@ -10,11 +11,14 @@ from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 from pytest_django.fixtures import Settings as DjangoSettings
 
-from singleflight_app import run
+from singleflight_app import checks, run
 from singleflight_app.conf import InvalidSetting, Settings, get_settings
 from singleflight_app.domain.policy import Breaker, Retry, StagePolicy
 
 REDIS = "django_redis.cache.RedisCache"
+
+
+KEY = base64.b64encode(bytes(32)).decode()
 
 
 def found() -> list[CheckMessage]:
@@ -67,7 +71,7 @@ def test_without_a_redis_cache_none_is_used_unless_one_is_named(caches: DjangoSe
         (None, "singleflight.E001", "it is a NoneType; make it a dict"),
         ({"STAGES": []}, "singleflight.E001", "STAGES or DEFAULTS is no dict"),
         ({"DEFAULTS": None}, "singleflight.E001", "STAGES or DEFAULTS is no dict"),
-        ({"NAMESPCE": "x"}, "singleflight.E001", "'NAMESPCE' is no option; known options: CACHE"),
+        ({"NAMESPCE": "x"}, "singleflight.E001", "'NAMESPCE' is no option; known options: BLOB_STORAGE, CACHE"),
         ({"mode": "local"}, "singleflight.E001", "'mode' is no option"),
         ({7: 1}, "singleflight.E001", "7 is no option"),
         ({"MODE": "both"}, "singleflight.E002", "MODE is 'both'; use one of local, distributed, hybrid"),
@@ -75,6 +79,13 @@ def test_without_a_redis_cache_none_is_used_unless_one_is_named(caches: DjangoSe
         ({"NAMESPACE": ""}, "singleflight.E002", "NAMESPACE is ''; give a non-empty string"),
         ({"DATABASE": None}, "singleflight.E002", "DATABASE is None; give a non-empty string"),
         ({"CACHE": ""}, "singleflight.E002", "CACHE is ''; name an alias of CACHES, or None"),
+        ({"BLOB_STORAGE": 7}, "singleflight.E002", "BLOB_STORAGE is 7; name an alias of STORAGES, or None"),
+        ({"ENCRYPTION_KEYS": "x"}, "singleflight.E002", "ENCRYPTION_KEYS is a str; list keys of 32 random bytes"),
+        (
+            {"ENCRYPTION_KEYS": [KEY, "x", None]},
+            "singleflight.E002",
+            "ENCRYPTION_KEYS: number 2, 3 is no key; list keys",
+        ),
         ({"POOL_SIZE": 0}, "singleflight.E002", "POOL_SIZE is 0; give a whole number above zero"),
         ({"POOL_SIZE": 1.5}, "singleflight.E002", "POOL_SIZE is 1.5"),
         ({"POOL_SIZE": True}, "singleflight.E002", "POOL_SIZE is True"),
@@ -248,3 +259,49 @@ def test_another_isolation_level_is_an_error(
     caches.SINGLEFLIGHT = {}
 
     assert ids() == expected
+
+
+@pytest.mark.parametrize("keys", [[KEY[:-4]], [f"{KEY}{KEY}"], KEY])
+def test_a_key_is_in_no_message(settings: DjangoSettings, keys: object) -> None:
+    """A wrong setting is printed and logged; a key must not be, even where it is almost one."""
+    settings.SINGLEFLIGHT = {"ENCRYPTION_KEYS": keys}
+
+    with pytest.raises(InvalidSetting) as refused:
+        get_settings()
+
+    assert "AAAA" not in f"{refused.value} {found()}"
+    settings.SINGLEFLIGHT = {"ENCRYPTION_KEYS": [KEY]}
+    assert KEY not in repr(get_settings())
+
+
+@pytest.mark.parametrize(
+    ("alias", "location", "expected"),
+    [
+        ("results", "/srv/results", []),
+        ("results", "/srv/media", ["singleflight.W011"]),
+        ("results", "/srv/media/results", ["singleflight.W011"]),
+        ("results", "/srv/static/results", ["singleflight.W011"]),
+        ("default", "/srv/results", ["singleflight.W011"]),
+        ("nowhere", "/srv/results", ["singleflight.E010"]),
+    ],
+)
+def test_a_storage_is_there_and_not_served(
+    settings: DjangoSettings, alias: str, location: str, expected: list[str]
+) -> None:
+    """A result is for those who asked for it, not for whoever guesses the name of its file."""
+    settings.MEDIA_ROOT, settings.STATIC_ROOT = "/srv/media", "/srv/static"
+    backend = "django.core.files.storage.FileSystemStorage"
+    settings.STORAGES = {**settings.STORAGES, "results": {"BACKEND": backend, "OPTIONS": {"location": location}}}
+    settings.SINGLEFLIGHT = {"BLOB_STORAGE": alias, "CACHE": None}
+
+    assert ids() == expected
+
+
+def test_keys_without_the_library_are_refused(settings: DjangoSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the extra to install, before the first result has to be sealed."""
+    settings.SINGLEFLIGHT = {"ENCRYPTION_KEYS": [KEY], "CACHE": None}
+    assert ids() == []
+
+    monkeypatch.setattr(checks, "find_spec", lambda _: None)
+
+    assert ids() == ["singleflight.E012"]

@@ -19,9 +19,12 @@ from singleflight_app.conf import Settings, get_settings
 from singleflight_app.domain.exceptions import CoordinationUnavailable
 from singleflight_app.domain.purging import SETTLED, Purged, PurgePlan
 from singleflight_app.domain.states import Status
+from singleflight_app.engine.large import LargeResults
 from singleflight_app.engine.maintenance import purge
+from singleflight_app.storage.blobs import PostgresBlobNotes
 from singleflight_app.storage.pool import Database
 from singleflight_app.storage.purging import ExpiredRows
+from singleflight_app.wiring import blobs_of
 
 _DURATION = re.compile(r"(\d{1,8})([smhd])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -33,7 +36,8 @@ class Command(BaseCommand):
 
     help = (
         "Deletes settled flights whose outcome has expired, and audit rows past EVENT_RETENTION. "
-        "A flight stays for the longest wait_timeout past its expiry: followers may still come for it."
+        "A flight stays for the longest wait_timeout past its expiry: followers may still come for it. "
+        "With a BLOB_STORAGE, files of results that no flight needs go too."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -57,15 +61,16 @@ class Command(BaseCommand):
                 self.stdout.write(_would_purge(rows.count(plan)))
                 return
             started_at = time.monotonic()
-            purged = self._watch(purge(rows, plan))
+            large = LargeResults(PostgresBlobNotes(database), blobs_of(settings))
+            purged = self._watch(purge(rows, large, plan))
             self.stdout.write(_purged(purged, time.monotonic() - started_at))
 
     def _watch(self, progress: Iterable[Purged]) -> Purged:
         """Run a purge to its end, telling how far it is where somebody watches."""
         with _status(self.stdout) as tell:
-            last = Purged(0, 0, is_complete=False)
+            last = Purged(0, 0, 0, is_complete=False)
             for last in progress:
-                tell(f"purged {last.flights} flights and {last.events} audit rows")
+                tell(f"purged {_counted(last)}")
             return last
 
 
@@ -142,10 +147,15 @@ def _status(stream: Any) -> Iterator[Callable[[str], None]]:  # noqa: ANN401  (D
 
 
 def _purged(purged: Purged, seconds: float) -> str:
-    line = f"purged {purged.flights} flights and {purged.events} audit rows in {seconds:.1f} s"
+    line = f"purged {_counted(purged)} in {seconds:.1f} s"
     return line if purged.is_complete else f"{line}; time was up, more may remain"
 
 
+def _counted(purged: Purged) -> str:
+    files = f", and deleted {purged.blobs} files of results" if purged.blobs else ""
+    return f"{purged.flights} flights and {purged.events} audit rows{files}"
+
+
 def _would_purge(counted: Purged) -> str:
-    line = f"would purge {counted.flights} flights and {counted.events} audit rows"
+    line = f"would purge {_counted(counted)}"
     return line if counted.is_complete else f"{line}, or more: counting stopped there"

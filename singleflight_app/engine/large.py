@@ -1,0 +1,82 @@
+"""Results too large for a row: their bytes go to a storage before the settle, and the row keeps the name.
+
+A name is noted in the database before anything is written under it, so that a crash leaves no file that nobody
+knows of: what no row names any more, a purge deletes.
+"""
+
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+from singleflight_app.domain.exceptions import CoordinationUnavailable
+from singleflight_app.domain.flight import Settled
+from singleflight_app.engine.heartbeat import Lease
+from singleflight_app.engine.ports import BlobNotes, Blobs
+from singleflight_app.engine.rim import Rim
+
+ORPHAN_GRACE = 600.0  #: seconds that a file stays whose owner was fenced: it may still be writing
+
+
+class LargeResults:
+    """Puts results of one process out of their rows, and fetches anybody's."""
+
+    def __init__(self, notes: BlobNotes, blobs: Blobs) -> None:
+        self._notes, self._blobs = notes, blobs
+
+    def put_out(self, lease: Lease, settled: Settled) -> Settled:
+        """Write a large result to the storage and return the end with its name; what it can't take stays in the row."""
+        result = settled.result
+        if result is None or not self._blobs.is_there or len(result.payload) <= lease.policy.store_over_bytes:
+            return settled
+        digest = lease.key.digest.hex()
+        # The random part: another database may share the storage, and count its generations as well.
+        name = f"singleflight/{digest[:2]}/{digest[:16]}-{lease.generation}-{secrets.token_hex(8)}"
+        try:
+            self._notes.note(lease.flight_id, lease.generation, name)
+            location = self._blobs.put(name, result.payload)
+            if location is None:
+                return settled
+            if location != name:
+                self._notes.note(lease.flight_id, lease.generation, location)
+        except CoordinationUnavailable:
+            return settled  # the settle finds the same, and keeps the end until the database is back
+        return replace(settled, result=result._replace(location=location))
+
+    async def fetched(self, rim: Rim, settled: Settled) -> Settled:
+        """Return an end with its result at hand; CoordinationUnavailable: the storage gave no answer.
+
+        A result whose file is gone stays without its bytes, which is unreadable.
+        """
+        result = settled.result
+        if result is None or not result.location or result.payload:
+            return settled
+        # Neither compression nor a seal makes it much longer.
+        most = result.size + result.size // 100 + 1000
+        payload = await rim.do(partial(self._blobs.get, result.location, most=most))
+        return replace(settled, result=result._replace(payload=payload or b""))
+
+    def discard(self, settled: Settled) -> None:
+        """Delete what was written for an end that was refused."""
+        if settled.result is not None and settled.result.location:
+            self.remove([settled.result.location])
+
+    def remove(self, locations: Sequence[str]) -> int:
+        """Delete files, then their notes, and return how many; what can't be deleted now is left for a purge."""
+        gone = [location for location in locations if self._blobs.delete(location)]
+        if gone:
+            try:
+                self._notes.erase(gone)
+            except CoordinationUnavailable:
+                return 0  # the next purge deletes them once more, which is harmless
+        return len(gone)
+
+    def remove_orphans(self, batch_size: int) -> Iterator[int]:
+        """Delete the files of fenced, dead and replaced owners, and yield how many after each batch."""
+        after = 0
+        while self._blobs.is_there:
+            found = self._notes.orphans(after=after, grace=ORPHAN_GRACE, limit=batch_size)
+            yield self.remove([blob.location for blob in found])
+            if len(found) < batch_size:
+                return
+            after = found[-1].blob_id  # one that can't be deleted now does not hold up the others
