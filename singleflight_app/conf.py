@@ -10,7 +10,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 
-from singleflight_app.domain.exceptions import MOST_SECONDS, InvalidRequest
+from singleflight_app.domain.exceptions import MOST_SECONDS, InvalidRequest, seconds
 from singleflight_app.domain.keys import check_stage
 from singleflight_app.domain.policy import InvalidPolicy, StagePolicy
 from singleflight_app.domain.sealing import is_key
@@ -57,6 +57,11 @@ class Settings:
     def wait_timeout_max(self) -> float:
         """The longest `wait_timeout` of any stage, in seconds."""
         return max(policy.wait for policy in self.policies)
+
+    @property
+    def replay_memory_ttl_max(self) -> float:
+        """The longest `replay_memory_ttl` of any stage, in seconds."""
+        return max(seconds(policy.replay_memory_ttl) for policy in self.policies)
 
     @property
     def statement_timeout(self) -> float:

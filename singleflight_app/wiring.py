@@ -79,7 +79,9 @@ class Runtime:
         self.coordinator = Coordinator(
             self.store,
             self.cache,
-            ReplayMemory(entries=settings.memory_entries, size=settings.memory_bytes),
+            ReplayMemory(
+                entries=settings.memory_entries, size=settings.memory_bytes, longest_ttl=settings.replay_memory_ttl_max
+            ),
             self.notifier,
             LargeResults(notes, blobs_of(settings)),
             owner=self.identity.name,

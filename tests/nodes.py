@@ -122,6 +122,10 @@ class Node:
         self.runtime.hint(forgotten)
         return not forgotten.already
 
+    def remembers(self, key: FlightKey) -> bool:
+        """Tell whether this node's replay memory has the key's outcome."""
+        return self.runtime.coordinator.replaying._memory.look(key.digest) is not None
+
     def line_of(self, key: FlightKey, *, is_fresh: bool = False) -> LocalFlight | None:
         """What the callers of this node share who ask for a key just now."""
         return self.runtime.coordinator._local._flights.get((key.digest, is_fresh))

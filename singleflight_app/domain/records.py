@@ -181,3 +181,8 @@ class Hint(NamedTuple):
 
     digest: bytes
     generation: int
+    #: Outcomes up to this generation are nobody's answer any more: they were forgotten or replaced.
+    is_floor: bool = False
+
+
+FLOORS = "*floors"  #: the stream of hints that are floors; no stage can have this name

@@ -65,10 +65,16 @@ class Coordinator:
         self._around, self._large, self._monotonic = around, large, monotonic
         self._local, self._limits, self._workers = LocalFlights(), Limits(), Workers(workers)
         self._following = Following(
-            store, notifier, poll_interval=poll_interval, on_hint=self._limits.stir, monotonic=monotonic
+            store,
+            notifier,
+            poll_interval=poll_interval,
+            on_hint=self._limits.stir,
+            on_floor=memory.raise_floor,
+            monotonic=monotonic,
         )
         self._spreading = Spreading(cache, notifier, monotonic=monotonic)
-        self.replaying = Replaying(store, cache, memory, self._spreading)
+        on_remembered = self._following.hear_floors
+        self.replaying = Replaying(store, cache, memory, self._spreading, on_remembered=on_remembered)
         self._settling = Settling(
             store,
             self.replaying,

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from singleflight_app.domain.exceptions import CoordinationUnavailable
 from singleflight_app.domain.keys import FlightKey
-from singleflight_app.domain.records import LeaseState
+from singleflight_app.domain.records import FLOORS, LeaseState
 from singleflight_app.domain.states import Status
 from singleflight_app.engine import threads
 from singleflight_app.engine.ports import FlightStore, Notifier
@@ -24,6 +24,8 @@ from singleflight_app.telemetry.signals import announce, coordination_failed
 logger = logging.getLogger("singleflight_app")
 
 LISTEN_FOR = 0.25  #: seconds of one read of the streams; a stage new to the process waits at most this long
+FLOORS_BACK = 60.0  #: seconds of floors that are read when the listener begins
+_FLOORS_LEEWAY = 1.0  #: so that not each remembered outcome takes the lock
 _SOON = 0.01
 
 
@@ -63,14 +65,16 @@ class Following:
         *,
         poll_interval: float,
         on_hint: Callable[[], object] = lambda: None,
+        on_floor: Callable[[bytes, int], object] = lambda _digest, _generation: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store, self._notifier, self._monotonic = store, notifier, monotonic
-        self._on_hint = on_hint
+        self._on_hint, self._on_floor = on_hint, on_floor
         self._interval = poll_interval
         self._changed = threading.Condition()
         self._watches: dict[bytes, set[Watch]] = {}
         self._waiting: Counter[str] = Counter()  # followers by stage; only these are listened to and polled
+        self._floors_until = float("-inf")  #: until when this process remembers outcomes that a floor may drop
         self._next_poll = float("inf")
         self._is_polling = self._is_listening = self._is_closed = False
 
@@ -119,6 +123,15 @@ class Following:
             with self._changed:
                 self._hear_less(stage)
 
+    def hear_floors(self, until: float) -> None:
+        """Hear which outcomes are forgotten or replaced, until a monotonic time: the process remembers some so long."""
+        if until <= self._floors_until or not self._notifier.is_listening:
+            return
+        with self._changed:
+            self._floors_until = until + _FLOORS_LEEWAY
+            self._start_listening()
+            self._changed.notify_all()
+
     def close(self) -> None:
         """End both threads at their next turn."""
         with self._changed:
@@ -154,6 +167,9 @@ class Following:
     def _start(self) -> None:
         if not self._is_polling:
             self._is_polling = threads.start(self._poll_for_ever, "poll")
+        self._start_listening()
+
+    def _start_listening(self) -> None:
         if not self._is_listening and self._notifier.is_listening:
             self._is_listening = threads.start(self._listen_for_ever, "listen")
 
@@ -213,8 +229,11 @@ class Following:
     def _listen_for_ever(self) -> None:
         while (stages := self._stages_to_hear()) is not None:
             try:
-                opened = [self._notifier.open(stage) for stage in stages]
-                if any(opened):
+                is_new = [self._notifier.open(stage) for stage in stages if stage != FLOORS]
+                if FLOORS in stages:
+                    # A floor sent since the first outcome was remembered, but before this, is still to be read.
+                    self._notifier.open(FLOORS, back=FLOORS_BACK)
+                if any(is_new):
                     # What was sent before the position was known can only be seen in the rows.
                     with self._changed:
                         self._poll_by(self._monotonic())
@@ -225,14 +244,21 @@ class Following:
                     self._changed.wait_for(lambda: self._is_closed, self._interval)
                 continue
             for hint in hints:
-                self.wake(hint.digest)
-                self._on_hint()
+                if hint.is_floor:
+                    self._on_floor(hint.digest, hint.generation)
+                else:
+                    self.wake(hint.digest)
+                    self._on_hint()
 
     def _stages_to_hear(self) -> list[str] | None:
-        """Wait until somebody follows; None when this is closed."""
+        """Wait until somebody follows or remembers; None when this is closed."""
         with self._changed:
-            self._changed.wait_for(lambda: self._is_closed or self._waiting)
-            return None if self._is_closed else list(self._waiting)
+            self._changed.wait_for(lambda: self._is_closed or self._waiting or self._remembers())
+            floors = [FLOORS] if self._remembers() else []
+            return None if self._is_closed else [*self._waiting, *floors]
+
+    def _remembers(self) -> bool:
+        return self._monotonic() < self._floors_until
 
     def wake(self, digest: bytes) -> None:
         """Let all who wait for a key here look at its row."""

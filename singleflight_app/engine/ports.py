@@ -194,8 +194,8 @@ class Notifier(Protocol):
     def publish(self, hints: Sequence[tuple[str, Hint]]) -> None:
         """Send hints to every process that listens to their stages."""
 
-    def open(self, stage: str) -> bool:
-        """Begin to remember the stage's position; True when it was not known before."""
+    def open(self, stage: str, *, back: float = 0.0) -> bool:
+        """Begin to remember the stage's position, `back` seconds before its last hint; True: none was known before."""
 
     def read(self, stages: Collection[str], timeout: float) -> list[Hint]:
         """Wait up to `timeout` seconds for hints; raise ConnectionError when the stream is out of reach."""

@@ -3,13 +3,14 @@
 Both hold copies. What they are offered carries what they need to refuse it: an older outcome never comes back.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
 from singleflight_app.domain.exceptions import CoordinationUnavailable, ResultUnreadable, seconds
 from singleflight_app.domain.flight import Settled, StoredResult
-from singleflight_app.domain.records import Forgotten, Kept, Looked, Ticket
+from singleflight_app.domain.records import FLOORS, Forgotten, Hint, Kept, Looked, Ticket
 from singleflight_app.domain.states import Layer, Role
 from singleflight_app.engine.call import Asked, Call, Ended
 from singleflight_app.engine.ports import FlightStore, Memory, ReplayCache
@@ -22,8 +23,17 @@ R = TypeVar("R")
 class Replaying:
     """What one process replays, and keeps for replay."""
 
-    def __init__(self, store: FlightStore, cache: ReplayCache, memory: Memory, spreading: Spreading) -> None:
+    def __init__(
+        self,
+        store: FlightStore,
+        cache: ReplayCache,
+        memory: Memory,
+        spreading: Spreading,
+        *,
+        on_remembered: Callable[[float], object],
+    ) -> None:
         self._store, self._cache, self._memory, self._spreading = store, cache, memory, spreading
+        self._on_remembered = on_remembered  #: called with the monotonic time until which an outcome is remembered
 
     def from_memory(self, call: Call[R]) -> Ended[R] | None:
         """Return what this process remembers of the key."""
@@ -90,6 +100,7 @@ class Replaying:
 
     def _raise_floor(self, digest: bytes, generation: int) -> None:
         self._memory.raise_floor(digest, generation)
+        self._spreading.hint(FLOORS, Hint(digest, generation, is_floor=True))
         self._cache.raise_floor(digest, generation)
 
     def _remember(self, call: Call[R], settled: Settled, remaining: float, as_of: float) -> None:
@@ -97,6 +108,7 @@ class Replaying:
         if call.policy.replay_memory and is_at_hand:
             until = as_of + min(seconds(call.policy.replay_memory_ttl), remaining)
             self._memory.keep(call.key.digest, settled, until=until)
+            self._on_remembered(until)
 
 
 def _announce_dropped(call: Call[Any], settled: Settled, reason: str) -> None:

@@ -13,7 +13,7 @@ class NullNotifier:
     def publish(self, hints: Sequence[tuple[str, Hint]]) -> None:
         """Send nothing."""
 
-    def open(self, stage: str) -> bool:
+    def open(self, stage: str, *, back: float = 0.0) -> bool:
         """Have no position to remember."""
         return False
 

@@ -42,15 +42,15 @@ class RedisStreamNotifier:
         try:
             with self._client.pipeline(transaction=False) as trip:
                 for stage, hint in hints:
-                    fields = {"d": hint.digest, "g": hint.generation}
+                    fields = {"d": hint.digest, "g": hint.generation, **({"f": 1} if hint.is_floor else {})}
                     trip.xadd(self._prefix + stage, fields, maxlen=self._length, approximate=True)
                 trip.execute()
         except RedisError as exc:
             self._paused_until = self._monotonic() + PAUSE
             announce(coordination_failed, component="notify", error=type(exc).__name__)
 
-    def open(self, stage: str) -> bool:
-        """Remember the stream's end as the stage's position, unless one is known; True when it is new."""
+    def open(self, stage: str, *, back: float = 0.0) -> bool:
+        """Remember the stream's end, less `back` seconds, as the stage's position; True: none was known before."""
         name = self._prefix + stage
         if name in self._positions:
             return False
@@ -58,7 +58,7 @@ class RedisStreamNotifier:
             newest = self._client.xrevrange(name, count=1)
         except RedisError as exc:
             raise ConnectionError(str(exc)) from exc
-        self._positions[name] = newest[0][0] if newest else b"0-0"
+        self._positions[name] = _earlier(newest[0][0], back) if newest else b"0-0"
         return True
 
     def read(self, stages: Collection[str], timeout: float) -> list[Hint]:
@@ -73,8 +73,13 @@ class RedisStreamNotifier:
         hints = []
         for name, messages in answer.items() if isinstance(answer, dict) else answer:
             self._positions[name.decode()] = messages[-1][0]
-            hints += [Hint(fields[b"d"], int(fields[b"g"])) for _, fields in messages]
+            hints += [Hint(fields[b"d"], int(fields[b"g"]), b"f" in fields) for _, fields in messages]
         return hints
+
+
+def _earlier(position: bytes, back: float) -> bytes:
+    """Return a position some seconds before one: it begins with its time in milliseconds."""
+    return position if not back else b"%d-0" % max(0, int(position.partition(b"-")[0]) - int(back * 1000))
 
 
 def connect(alias: str) -> Any:  # noqa: ANN401  (redis.Redis or a cluster client)

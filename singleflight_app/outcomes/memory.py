@@ -25,11 +25,20 @@ class _Entry(NamedTuple):
 class ReplayMemory:
     """Least recently used outcomes of this process."""
 
-    def __init__(self, *, entries: int, size: int, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        *,
+        entries: int,
+        size: int,
+        longest_ttl: float = 0.0,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._max_entries, self._max_size, self._monotonic = entries, size, monotonic
+        self._floor_seconds = max(FLOOR_SECONDS, longest_ttl)  # outlives whatever was read before it was raised
         self._lock = threading.Lock()
         self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
         self._floors: OrderedDict[bytes, tuple[int, float]] = OrderedDict()
+        self._floor_of_all = 0  # stands for floors that there was no room for: generations rise over all keys
         self._size = 0
 
     def look(self, digest: bytes) -> Settled | None:
@@ -56,7 +65,9 @@ class ReplayMemory:
         with self._lock:
             floor, _ = self._floors.get(digest, (0, 0.0))
             held = self._entries.get(digest)
-            if settled.generation <= floor or (held is not None and held.generation > settled.generation):
+            if settled.generation <= max(floor, self._floor_of_all) or (
+                held is not None and held.generation > settled.generation
+            ):
                 return
             self._drop(digest)
             self._entries[digest] = _Entry(settled, settled.generation, until, size)
@@ -69,9 +80,11 @@ class ReplayMemory:
         now = self._monotonic()
         with self._lock:
             floor, _ = self._floors.pop(digest, (0, 0.0))
-            self._floors[digest] = (max(floor, generation), now + FLOOR_SECONDS)
+            self._floors[digest] = (max(floor, generation), now + self._floor_seconds)
             while self._floors and next(iter(self._floors.values()))[1] <= now:
                 self._floors.popitem(last=False)
+            if len(self._floors) > self._max_entries:
+                self._floor_of_all = max(self._floor_of_all, self._floors.popitem(last=False)[1][0])
             entry = self._entries.get(digest)
             if entry is not None and entry.generation <= generation:
                 self._drop(digest)

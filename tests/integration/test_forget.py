@@ -1,15 +1,18 @@
 """Forgetting: whoever asks from then on gets a new call, on every node and from every layer (R15)."""
 
+import threading
+
 import pytest
 from pytest_django.fixtures import Settings
 
-from singleflight_app import GLOBAL, CoordinationUnavailable, Role, run, single_flight
+from singleflight_app import GLOBAL, CoordinationUnavailable, Layer, Role, run, single_flight
 from singleflight_app.api import forget_flight
 from singleflight_app.models import FlightEvent
 from tests.held import Counted, Held, begin, results
 from tests.nodes import nodes
 from tests.past import end_outcome
 from tests.stored import events_of, row_of
+from tests.waiting import until
 
 pytestmark = pytest.mark.django_db
 
@@ -73,6 +76,48 @@ def test_a_node_that_forgets_forgets_in_its_memory_too(unique: str) -> None:
         node.forget(node.key("calm-memory", {"key": unique}))
 
         assert node.run("calm-memory", {"key": unique}, call).value == "new"
+
+
+def test_other_nodes_forget_in_their_memories_by_the_hint(unique: str) -> None:
+    """R15: nobody waits for the TTL of a minute, also not where nobody follows anything."""
+    call = Counted("old", "new")
+    with nodes(2) as (one, other):
+        key = one.key("calm-memory", {"key": unique})
+        one.run("calm-memory", {"key": unique}, call)
+        other.run("calm-memory", {"key": unique}, call)
+        assert other.run("calm-memory", {"key": unique}, call).layer is Layer.MEMORY
+
+        one.forget(key)
+
+        until(lambda: not other.remembers(key), "the floor in the other node's memory")
+        assert other.run("calm-memory", {"key": unique}, call).value == "new"
+
+
+def test_a_floor_from_before_the_listener_began_is_heard(unique: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R15: between the first outcome that a process remembers and its first look at the stream, too."""
+    begins, may_begin = threading.Event(), threading.Event()
+    call = Counted("old", "new")
+    with nodes(2) as (one, other):
+        open_at_once = other.runtime.notifier.open
+
+        def open_late(stage: str, *, back: float = 0.0) -> bool:
+            begins.set()
+            assert may_begin.wait(20)
+            return open_at_once(stage, back=back)
+
+        monkeypatch.setattr(other.runtime.notifier, "open", open_late)
+        key = one.key("calm-memory", {"key": unique})
+        one.run("calm-memory", {"key": unique}, call)
+        other.run("calm-memory", {"key": unique}, call)
+        assert begins.wait(20)
+        one.forget(key)
+        one.runtime.coordinator.drain(20)
+        assert other.remembers(key)
+
+        may_begin.set()
+
+        until(lambda: not other.remembers(key), "the floor in the other node's memory")
+        assert other.run("calm-memory", {"key": unique}, call).value == "new"
 
 
 @pytest.mark.parametrize("forgetting", [0, 1, 2])

@@ -108,6 +108,25 @@ def test_other_nodes_get_the_new_outcome(unique: str, stage: str) -> None:
         assert other.run(stage, {"key": unique}, call).value == "new"
 
 
+def test_other_nodes_stop_remembering_when_the_new_call_begins(unique: str) -> None:
+    """R15: the floor goes to every process before the outcome that it makes room for is there."""
+    new = Held("new")
+    with nodes(2) as (one, other):
+        key = one.key("calm-memory", {"key": unique})
+        one.run("calm-memory", {"key": unique}, Counted("old"))
+        other.run("calm-memory", {"key": unique}, Counted("not called"))
+        assert other.remembers(key)
+
+        fresh = begin(one.run, "calm-memory", {"key": unique}, new, is_fresh=True)
+        new.wait_until_begun()
+
+        until(lambda: not other.remembers(key), "the floor in the other node's memory")
+        joined = begin(other.run, "calm-memory", {"key": unique}, Counted("not called"))
+        other.wait_for_callers(key, 1)
+        new.let_go()
+        assert [outcome.value for outcome in results([fresh, joined])] == ["new", "new"]
+
+
 def test_a_first_fresh_call_is_a_call_like_any_other(unique: str) -> None:
     """Nothing was there when it asked, so its own call answers."""
     with nodes(1) as (node,):

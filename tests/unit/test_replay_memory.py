@@ -149,6 +149,32 @@ def test_floors_are_bounded_in_time(memory: ReplayMemory, clock: Clock) -> None:
     assert set(memory._floors) == {b"last"}
 
 
+def test_a_floor_outlives_what_was_read_before_it(clock: Clock) -> None:
+    """A thread that slept for minutes between its read and its keep brings nothing old back, however long the TTL."""
+    memory = ReplayMemory(entries=3, size=10_000, longest_ttl=300, monotonic=clock)
+    read_at = clock.now
+    memory.raise_floor(b"key", 5)
+    clock.now += 250
+
+    memory.keep(b"key", settled(5), until=read_at + 300)
+
+    assert memory.look(b"key") is None
+
+
+def test_floors_are_bounded_in_number(memory: ReplayMemory, clock: Clock) -> None:
+    """P4: a floor that there is no room for becomes one for all keys, since generations rise over all of them."""
+    for generation in range(1, 6):
+        memory.raise_floor(b"%d" % generation, generation)
+
+    memory.keep(b"1", settled(1), until=clock.now + 10)
+    memory.keep(b"another", settled(2), until=clock.now + 10)
+    memory.keep(b"newer", settled(6), until=clock.now + 10)
+
+    assert len(memory._floors) == 3
+    assert (generation_of(memory, b"1"), generation_of(memory, b"another")) == (None, None)
+    assert generation_of(memory, b"newer") == 6
+
+
 def test_threads_do_not_lose_count(clock: Clock) -> None:
     """Many threads keep, look and forget; what is left adds up."""
     memory = ReplayMemory(entries=20, size=10_000, monotonic=clock)
