@@ -7,13 +7,14 @@ import dataclasses
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from math import inf
+from typing import Annotated, Any, Generic, Literal, NamedTuple, Self, TypeVar
 from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field, JsonValue, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 from typing_extensions import TypedDict
 
 from singleflight_app import InvalidRequest, ResultUnreadable
@@ -21,6 +22,7 @@ from singleflight_app.outcomes.codec import JsonCodec
 from singleflight_app.outcomes.envelope import Envelope
 from tests.searching import searching
 
+T = TypeVar("T")
 KEY = b"k" * 32
 ANYTHING: JsonCodec[Any] = JsonCodec()
 INTEGERS: JsonCodec[dict[str, int]] = JsonCodec(dict[str, int])
@@ -86,6 +88,57 @@ class Unfinished(BaseModel):
     """A model of which a part is nowhere."""
 
     part: "Missing"  # type: ignore[name-defined]  # noqa: F821
+
+
+class Base(BaseModel):
+    """A model that others build on."""
+
+    a: int
+
+
+class Derived(Base):
+    """One that says more."""
+
+    b: int
+
+
+@dataclasses.dataclass
+class BasePoint:
+    """A dataclass that others build on."""
+
+    x: int
+
+
+@dataclasses.dataclass
+class DerivedPoint(BasePoint):
+    """One that says more."""
+
+    y: int
+
+
+class WithBytes(BaseModel):
+    """A model that says nothing of how bytes are written."""
+
+    raw: bytes
+    share: float = 0.0
+
+
+class WithBase64(WithBytes):
+    """A model that does."""
+
+    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="strings")
+
+
+class RawFields(TypedDict):
+    """Bytes in a typed dict."""
+
+    raw: bytes
+
+
+class Page(BaseModel, Generic[T]):
+    """A generic model."""
+
+    items: list[T]
 
 
 class Client:
@@ -165,6 +218,79 @@ def test_a_value_that_does_not_fit_its_annotation_is_refused(annotation: Any, va
     """A wrong type is an error, not a warning; the sentence has both."""
     with pytest.raises(ResultUnreadable, match=f"a {type(value).__qualname__} can't be stored as"):
         JsonCodec[Any](annotation).encode(value, KEY)
+
+
+#: What JSON or pydantic loses without a word, and what every caller gets instead, the owner too (facts.md).
+LOSSES: list[tuple[Any, object, object]] = [
+    (Base, Derived(a=1, b=2), Base(a=1)),
+    (list[Base], [Derived(a=1, b=2)], [Base(a=1)]),
+    (BasePoint, DerivedPoint(1, 2), BasePoint(1)),
+    (JsonValue, Decimal("1.50"), "1.50"),
+    (JsonValue, date(2026, 5, 1), "2026-05-01"),
+    (JsonValue, NOON, "2026-05-01T12:00:00Z"),
+    (JsonValue, (1, 2), [1, 2]),
+    (JsonValue, {1}, [1]),
+    (JsonValue, {1: 2}, {"1": 2}),
+    (JsonValue, float("inf"), "Infinity"),
+    (Any, Decimal("1.50"), "1.50"),
+    (Any, (1, 2), [1, 2]),
+    (dict[str, Any], {"id": UUID(int=1)}, {"id": str(UUID(int=1))}),
+    (list, [Decimal("1.50"), {1}], ["1.50", [1]]),
+    (dict, {1: 2}, {"1": 2}),
+    (Decimal | str, "1.50", Decimal("1.50")),
+    (UUID | str, str(UUID(int=1)), UUID(int=1)),
+    (datetime | str, "2026-05-01T12:00:00Z", NOON),
+]
+
+
+@pytest.mark.parametrize(("annotation", "value", "copy"), LOSSES)
+def test_what_json_loses_is_lost_for_everybody_alike(annotation: Any, value: object, copy: object) -> None:  # noqa: ANN401
+    """P2: one shape for all; that it is not what the function returned is announced (tests/integration)."""
+    codec: JsonCodec[Any] = JsonCodec(annotation)
+
+    found = codec.decode(codec.encode(value, KEY), KEY)
+
+    assert found == copy
+    assert type(found) is type(copy)
+    assert found != value
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [(WithBytes, WithBytes(raw=b"\xff")), (RawFields, {"raw": b"\xff"}), (WithBytes, WithBytes(raw=b"a", share=inf))],
+)
+def test_what_a_models_own_form_can_not_say_is_refused(annotation: Any, value: Any) -> None:  # noqa: ANN401
+    """A model brings its own form of bytes and infinity: the owner is told, and no follower meets it."""
+    codec: JsonCodec[Any] = JsonCodec(annotation)
+
+    with pytest.raises(ResultUnreadable):
+        codec.decode(codec.encode(value, KEY), KEY)
+
+
+def test_a_model_that_says_its_own_form_is_stored() -> None:
+    """The repair of the refusal."""
+    codec: JsonCodec[Any] = JsonCodec(WithBase64)
+    value = WithBase64(raw=b"\xff", share=inf)
+
+    assert codec.decode(codec.encode(value, KEY), KEY) == value
+
+
+def test_a_generic_function_without_a_type_has_json() -> None:
+    """A type variable says nothing of what is returned."""
+    codec: JsonCodec[Any] = JsonCodec(T)
+
+    assert codec.decode(codec.encode({"a": [1, None]}, KEY), KEY) == {"a": [1, None]}
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [(Page[int], Page[int](items=[1])), (list[Page[Level]], [Page[Level](items=[Level.JUNIOR])])],
+)
+def test_generic_models_come_back_whole(annotation: Any, value: object) -> None:  # noqa: ANN401
+    """With the types that they were made for."""
+    codec: JsonCodec[Any] = JsonCodec(annotation)
+
+    assert codec.decode(codec.encode(value, KEY), KEY) == value
 
 
 def test_a_refusal_does_not_repeat_the_value() -> None:
