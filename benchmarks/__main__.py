@@ -7,6 +7,7 @@ twice as slow. Only ratios of one run compare; seconds belong to the machine.
 import json
 import os
 import platform
+import shutil
 import tempfile
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -31,12 +32,12 @@ def main() -> None:
     from django.core.management import call_command
 
     call_command("migrate", verbosity=0)
-    from benchmarks import crowds, fanout, replays, scores, takeovers, waking
+    from benchmarks import crowds, fanout, replays, scores, sizes, takeovers, waking
 
     results: dict[str, Any] = {}
     try:
         # One caller before sixteen: a pool hands its connections out in turn, and idle ones are cold.
-        modules = (replays, scores, waking, fanout, takeovers, crowds)
+        modules = (replays, scores, waking, fanout, takeovers, crowds, sizes)
         for name, measure, meaning in (line for module in modules for line in module.BENCHMARKS):
             results[name] = round(measure(ROUNDS), 3)
             print(f"{name:24} {results[name]:8.3f}  {meaning}")
@@ -48,10 +49,13 @@ def main() -> None:
 
 def _clean_up() -> None:
     """Leave none of the measured flights behind in the database of the checkout."""
+    from benchmarks.settings import RESULTS as FILES
     from singleflight_app import wiring
-    from singleflight_app.models import Flight, FlightEvent, StageStat
+    from singleflight_app.models import Blob, Flight, FlightEvent, StageStat
 
     wiring.close()
+    Blob.objects.all().delete()
+    shutil.rmtree(FILES, ignore_errors=True)
     for model in (Flight, FlightEvent, StageStat):
         model.objects.filter(stage__startswith="bench-").delete()
 
