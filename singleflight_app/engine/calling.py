@@ -1,6 +1,7 @@
 """The call itself: run the function once, and turn its value or its exception into an end that can be stored."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Generic, TypeVar
 
 from singleflight_app.domain.exceptions import LeaseLost, ResultUnreadable
@@ -42,7 +43,8 @@ async def make_call(call: Call[R], context: FlightContext, rim: Rim, slot: Slot)
         return _interrupted(call, context)
     if found.error is not None:
         return _failed(context, failure_of(found.error, call.policy), found.error)
-    return _succeeded(call, context, found.value)
+    # Not on the loop: packing some megabytes takes a good part of a second.
+    return await rim.do(partial(_succeeded, call, context, found.value))
 
 
 def _succeeded(call: Call[R], context: FlightContext, value: R) -> End[R]:

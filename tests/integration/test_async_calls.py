@@ -2,12 +2,14 @@
 
 import asyncio
 import contextvars
+import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from django.test import override_settings
+from pydantic import PlainSerializer
 
 from singleflight_app import (
     GLOBAL,
@@ -365,3 +367,24 @@ def test_ten_thousand_tasks_and_a_hundred_threads_cost_one_call_and_no_connectio
         assert call.count == 1
         assert before == after
         node.wait_until_idle()
+
+
+def test_a_result_is_packed_beside_the_loop(unique: str) -> None:
+    """R10: what takes a good part of a second for some megabytes holds no other request up."""
+    threads: list[int] = []
+
+    def written(value: str) -> str:
+        threads.append(threading.get_ident())
+        return value
+
+    async def call() -> str:
+        threads.append(threading.get_ident())
+        return "x"
+
+    with nodes(1) as (node,), loops(1) as (loop,):
+        noted = Annotated[str, PlainSerializer(written)]
+        assert loop.run(node.arun("calm", {"key": unique}, call, result_type=noted)).value == "x"
+
+    ran_on, *packed_on = threads
+    assert packed_on
+    assert ran_on not in packed_on

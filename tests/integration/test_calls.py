@@ -1,9 +1,12 @@
 """What callers of one key get: one call, one answer, each a copy of its own (P1, P2, P9)."""
 
+import math
 import threading
 from collections import Counter
+from decimal import Decimal
 
 import pytest
+from pydantic import JsonValue
 
 from singleflight_app import (
     GLOBAL,
@@ -16,6 +19,7 @@ from singleflight_app import (
     current_flight,
     run,
 )
+from singleflight_app.telemetry.signals import result_changed
 from singleflight_app.wiring import runtime
 from tests.held import Counted, Held, at_once, begin, results
 from tests.nodes import Node, nodes
@@ -82,6 +86,38 @@ def test_callers_of_one_process_share_one_call(unique: str) -> None:
     assert roles == {(Role.OWNER, Layer.CALL): 1, (Role.FOLLOWER, Layer.PROCESS): 19}
     assert len({outcome.generation for outcome in outcomes}) == 1
     assert all(outcome.value == ["a", "list"] for outcome in outcomes)
+
+
+@pytest.mark.parametrize(
+    ("value", "result_type", "is_changed"),
+    [
+        (Decimal("1.50"), JsonValue, True),
+        ((1, 2), JsonValue, True),
+        (Decimal("1.50"), Decimal, False),
+        (math.nan, float, False),
+        (1, float, False),
+        ({"a": [None, ""]}, JsonValue, False),
+    ],
+)
+def test_a_value_that_json_changes_is_announced_by_stage(
+    unique: str, value: object, result_type: object, *, is_changed: bool
+) -> None:
+    """The owner gets what all others get, and the operator learns that an annotation is missing."""
+    changed: list[str] = []
+
+    def remember(*, stage: str, **_: object) -> None:
+        changed.append(stage)
+
+    result_changed.connect(remember)
+    try:
+        with nodes(2) as (one, other):
+            called = one.run("calm-row", {"key": unique}, Counted(value), result_type=result_type)
+            replayed = other.run("calm-row", {"key": unique}, Counted(value), result_type=result_type)
+    finally:
+        result_changed.disconnect(remember)
+
+    assert repr(called.value) == repr(replayed.value)
+    assert changed == (["calm-row"] if is_changed else [])
 
 
 def test_each_caller_has_a_copy_of_its_own(unique: str) -> None:
