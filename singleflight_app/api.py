@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from singleflight_app.decorated import AsyncSingleFlight, Decorator, SingleFlight, warn_inside_transaction
 from singleflight_app.domain.exceptions import InvalidRequest
 from singleflight_app.domain.flight import Outcome, StoredResult
-from singleflight_app.domain.keys import FlightKey, Global, check_scope, check_stage, flight_key
+from singleflight_app.domain.keys import FlightKey, Global, check_scope, check_stage, check_version, flight_key
 from singleflight_app.domain.signatures import Scope, check_accept
 from singleflight_app.domain.states import Role
 from singleflight_app.engine import maintenance
@@ -115,6 +115,7 @@ def _call(
 ) -> Call[Any]:
     check_stage(stage)
     check_scope(stage, scope)
+    check_version(stage, version)
     check_accept(accept, stage)
     policy = here.settings.policy(stage)
     key = flight_key(

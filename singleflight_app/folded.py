@@ -10,10 +10,18 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, cast, 
 from pydantic import JsonValue
 
 from singleflight_app.domain.exceptions import InvalidRequest, wait_budget
-from singleflight_app.domain.keys import FlightKey, Global, check_sample, check_stage, flight_key
+from singleflight_app.domain.keys import FlightKey, Global, check_sample, check_stage, check_version, flight_key
 from singleflight_app.domain.policy import StagePolicy
 from singleflight_app.domain.records import FlightSnapshot
-from singleflight_app.domain.signatures import Scope, check_accept, check_function, picker, receiver_of, without
+from singleflight_app.domain.signatures import (
+    Scope,
+    check_accept,
+    check_function,
+    key_picker,
+    receiver_of,
+    scope_picker,
+    without,
+)
 from singleflight_app.engine import background
 from singleflight_app.engine.call import Call
 from singleflight_app.outcomes.arguments import ArgumentsCodec
@@ -61,6 +69,7 @@ class Folded(Generic[P, R]):
         accept: Callable[[R], object] | None = None,
     ) -> None:
         check_stage(stage)
+        check_version(stage, version)
         check_function(function, stage)
         check_accept(accept, stage)
         functools.update_wrapper(cast("Any", self), function)
@@ -70,8 +79,8 @@ class Folded(Generic[P, R]):
         self._signature = inspect.signature(function)
         self._receiver = receiver_of(function, self._signature)
         names = [name for name in self._signature.parameters if name != self._receiver]
-        self._scope = picker(scope, names, stage, "scope")
-        self._request = picker(key, names, stage, "key") if key is not None else None
+        self._scope = scope_picker(scope, names, stage)
+        self._request = key_picker(key, names, stage)
         self._accept = accept
         self._label = f"{function.__module__}.{function.__qualname__}"[:200]
         self._codecs: dict[tuple[StagePolicy, KeyRing], JsonCodec[R]] = {}

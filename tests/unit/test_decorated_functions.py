@@ -239,6 +239,18 @@ def test_a_plain_function_may_call_its_first_argument_cls() -> None:
             "key takes its arguments by name; write them without",
         ),
         (lambda: single_flight("s", scope=GLOBAL, key=lambda other: other)(_plain), "key asks for other"),
+        (
+            lambda: single_flight("s", scope=GLOBAL, key=_as_any("answer"))(_plain),
+            "key is 'answer'; give a function of the arguments that count",
+        ),
+        (lambda: single_flight("s", scope=GLOBAL, key=_unused)(_plain), "key is an async function; give a plain one"),
+        (lambda: single_flight("s", scope=_as_any(_unused))(_plain), "scope is an async function; give a plain one"),
+        (
+            lambda: single_flight("s", scope=_as_any(iter))(_plain),
+            "scope takes its arguments by name|tells no arguments",
+        ),
+        (lambda: single_flight("s", scope=_as_any(7))(_plain), "the scope is 7; give a non-empty string"),
+        (lambda: single_flight("s", scope=GLOBAL, version=_as_any(3))(_plain), "the version is 3; give a string"),
         (lambda: single_flight("no stage", scope=GLOBAL)(_plain), "'no stage' is no stage name"),
         (lambda: single_flight("s", scope=GLOBAL)(_as_any(classmethod)(_plain)), "below @classmethod"),
         (lambda: single_flight("s", scope=GLOBAL)(staticmethod(_plain)), "below @staticmethod"),
