@@ -2,11 +2,11 @@
 
 E001 unknown option or wrong shape · E002 wrong value of an option · E003 nonsense in a stage's policy ·
 E004 no such database alias · E005 / W005 not PostgreSQL · E006 isolation level · E007 the cache is not
-django-redis · W008 the cache's client waits without a timeout · E010 no such storage alias · W011 the storage's files
-are served on the web · E012 ENCRYPTION_KEYS without cryptography.
+django-redis · W008 the cache's client waits without a timeout · W009 a key never comes twice · E010 no such storage
+alias · W011 the storage's files are served on the web · E012 ENCRYPTION_KEYS without cryptography.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from django.core.files.storage import FileSystemStorage, InvalidStorageError, St
 from django.db import connections
 
 from singleflight_app.conf import Settings, get_settings, problems
+from singleflight_app.folded import Folded, registry
 
 TAG = "singleflight"
 _READ_COMMITTED = 2  #: psycopg.IsolationLevel.READ_COMMITTED
@@ -36,6 +37,23 @@ def check_settings(app_configs: Sequence[AppConfig] | None = None, **_: Any) -> 
         return found
     settings = get_settings()
     return [*_database(settings), *_cache(settings), *_storage(settings), *_encryption(settings)]
+
+
+@register(TAG)
+def check_keys(app_configs: Sequence[AppConfig] | None = None, **_: Any) -> list[CheckMessage]:  # noqa: ANN401  (Django's signature)
+    """Return every stage whose key holds what is another at each call, so that nothing is ever shared."""
+    return [_never_twice(flight, found) for _, flight in sorted(registry.items()) if (found := flight.unrepeatable())]
+
+
+def _never_twice(flight: Folded[Any, Any], found: Mapping[str, str]) -> CheckMessage:
+    listed = ", ".join(f"{name} ({what})" for name, what in found.items())
+    silence = f'If it does come again, add "{TAG}.W009" to SILENCED_SYSTEM_CHECKS.'
+    return Warning(
+        f"SINGLEFLIGHT: no key of stage {flight.stage!r} seems to come twice, for it holds {listed}.",
+        hint=f"Leave it out with key=, a function that names the arguments that count, and out of scope=. {silence}",
+        obj=flight.label,
+        id=f"{TAG}.W009",
+    )
 
 
 def _database(settings: Settings) -> Iterator[CheckMessage]:

@@ -13,6 +13,7 @@ from singleflight_app.domain.exceptions import InvalidRequest, wait_budget
 from singleflight_app.domain.keys import FlightKey, Global, check_sample, check_stage, check_version, flight_key
 from singleflight_app.domain.policy import StagePolicy
 from singleflight_app.domain.records import FlightSnapshot
+from singleflight_app.domain.repeating import unrepeatable
 from singleflight_app.domain.signatures import (
     Scope,
     check_accept,
@@ -29,6 +30,8 @@ from singleflight_app.outcomes.codec import JsonCodec, for_policy
 from singleflight_app.wiring import Runtime, runtime, send
 
 if TYPE_CHECKING:
+    from types import FunctionType
+
     from singleflight_app.outcomes.encryption import KeyRing
 
 P = ParamSpec("P")
@@ -78,11 +81,11 @@ class Folded(Generic[P, R]):
         self._function: Callable[..., Any] = function
         self._signature = inspect.signature(function)
         self._receiver = receiver_of(function, self._signature)
-        names = [name for name in self._signature.parameters if name != self._receiver]
-        self._scope = scope_picker(scope, names, stage)
-        self._request = key_picker(key, names, stage)
+        self._names = [name for name in self._signature.parameters if name != self._receiver]
+        self._scope = scope_picker(scope, self._names, stage)
+        self._request = key_picker(key, self._names, stage)
         self._accept = accept
-        self._label = f"{function.__module__}.{function.__qualname__}"[:200]
+        self.label = f"{function.__module__}.{function.__qualname__}"[:200]
         self._codecs: dict[tuple[StagePolicy, KeyRing], JsonCodec[R]] = {}
         self._is_bound = False
         self._options = Options()
@@ -112,6 +115,22 @@ class Folded(Generic[P, R]):
         )
         return changed
 
+    def unrepeatable(self) -> dict[str, str]:
+        """Return the parts of the key that, as it seems, never come twice, with what they are; for the checks."""
+        counted = {*self._scope.names, *(self._request.names if self._request else self._names)}
+        parameters = [item for name, item in self._signature.parameters.items() if name in counted]
+        try:
+            annotations = self._annotations
+        except (
+            InvalidRequest,
+            AttributeError,
+            SyntaxError,
+            TypeError,
+        ):  # told at the first call; names are enough here
+            annotations = {}
+        constants = cast("FunctionType", self.__wrapped__).__globals__.values()
+        return unrepeatable(parameters, annotations, constants)
+
     def pending_call(self, here: Runtime, key: FlightKey, arguments: Mapping[str, str], flight_id: int) -> Call[R]:
         """Return the call of a worker that came for a pending flight; its key is the row's, never computed again."""
 
@@ -120,9 +139,8 @@ class Folded(Generic[P, R]):
             return self._function(*bound.args, **bound.kwargs)
 
         policy = here.settings.policy(self.stage)
-        return Call(
-            key, policy, function, self._codec(here, policy), 0.0, self._label, pending=flight_id, accept=self._accept
-        )
+        codec = self._codec(here, policy)
+        return Call(key, policy, function, codec, 0.0, self.label, pending=flight_id, accept=self._accept)
 
     def _copy(self) -> Self:
         self._annotations  # noqa: B018  (resolved once, not by every copy)
@@ -144,7 +162,7 @@ class Folded(Generic[P, R]):
         try:
             return get_type_hints(self.__wrapped__, include_extras=True)
         except NameError as exc:
-            problem = f"stage {self.stage!r}: an annotation of {self._label} names what is not imported ({exc})"
+            problem = f"stage {self.stage!r}: an annotation of {self.label} names what is not imported ({exc})"
             raise InvalidRequest(f"{problem}; import it outside of TYPE_CHECKING") from exc
 
     @functools.cached_property
@@ -182,7 +200,7 @@ class Folded(Generic[P, R]):
             functools.partial(self._function, *args, **kwargs),
             self._codec(here, policy),
             self._options.budget(policy),
-            self._label,
+            self.label,
             is_fresh=self._options.fresh,
             accept=self._accept,
         )
@@ -208,8 +226,6 @@ class Folded(Generic[P, R]):
 
 def _register(flight: Folded[Any, Any]) -> None:
     held = registry.get(flight.stage)
-    if held is not None and held._label != flight._label:  # noqa: SLF001  (its own class)
-        raise InvalidRequest(
-            f"stage {flight.stage!r} belongs to {held._label}; give {flight._label} a stage of its own"  # noqa: SLF001
-        )
+    if held is not None and held.label != flight.label:
+        raise InvalidRequest(f"stage {flight.stage!r} belongs to {held.label}; give {flight.label} a stage of its own")
     registry[flight.stage] = flight

@@ -22,8 +22,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
 
 from singleflight_app import InvalidRequest
-from singleflight_app.domain.canonical import MAX_CHARACTERS, MAX_DEPTH, MAX_VALUES, canonical
+from singleflight_app.domain.canonical import canonical
 from singleflight_app.domain.keys import check_sample, check_scope, check_stage, flight_key
+from singleflight_app.domain.reading import MAX_CHARACTERS, MAX_DEPTH, MAX_VALUES
 from singleflight_app.domain.texts import MOST_MARKS, nfc
 from tests.golden.kinds import Box, Point, Question
 from tests.searching import searching

@@ -31,7 +31,8 @@ from django.utils.functional import SimpleLazyObject
 from django.utils.translation import gettext_lazy
 
 from singleflight_app import InvalidRequest
-from singleflight_app.domain.canonical import MAX_DEPTH, canonical
+from singleflight_app.domain.canonical import canonical
+from singleflight_app.domain.reading import MAX_DEPTH
 from tests.golden.kinds import Level, Point
 
 
