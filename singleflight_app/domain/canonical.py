@@ -65,7 +65,7 @@ def _integer(reading: Reading, value: int) -> Any:  # noqa: ANN401
     number = int.__pos__(value)
     if -SAFE_INTEGER < number < SAFE_INTEGER:
         return number
-    return {"$int": reading.of_digits(hex(number))}
+    return {"$int": reading.of_text(hex(number))}
 
 
 def _real(reading: Reading, value: float) -> Any:  # noqa: ANN401
@@ -80,7 +80,7 @@ def _decimal(reading: Reading, value: Decimal) -> dict[str, str]:
         raise _not_finite()
     # Not normalize(): it rounds to the precision of the thread's context.
     sign, digits, exponent = Decimal.as_tuple(value)
-    text = reading.of_digits("".join(map(str, digits))).lstrip("0")
+    text = reading.of_text("".join(map(str, digits))).lstrip("0")
     stripped = text.rstrip("0")
     if not stripped:
         return {"$decimal": "0"}

@@ -69,7 +69,7 @@ def flight_key(
     head, tail = _frame(namespace, stage, versions)
     body = rfc8785.dumps(canonical(request))
     number = b"" if sample == 1 else b',"sample":%d' % sample
-    text = b'%b,"request":%b%b,"scope":%b,%b' % (head, body, number, rfc8785.dumps(text_of_scope), tail)
+    text = b'%b,"request":%b%b,"scope":%b,%b' % (head, body, number, _quoted(text_of_scope), tail)
     return FlightKey(stage, text_of_scope, hashlib.sha256(text).digest(), text.decode())
 
 
@@ -79,6 +79,11 @@ def _frame(namespace: str, stage: str, versions: tuple[str, ...]) -> tuple[bytes
     head = rfc8785.dumps({"namespace": namespace})
     tail = rfc8785.dumps({"stage": stage, "versions": list(versions)})
     return head[:-1], tail[1:]
+
+
+@lru_cache(maxsize=1000)
+def _quoted(scope: str) -> bytes:
+    return rfc8785.dumps(scope)
 
 
 def check_stage(stage: object) -> None:

@@ -39,12 +39,10 @@ class Reading:
 
     def of_text(self, value: str) -> str:
         plain = str.__str__(value)
-        self._count(len(plain))
-        return nfc(plain)
-
-    def of_digits(self, digits: str) -> str:
-        self._count(len(digits))
-        return digits
+        self.characters -= len(plain)
+        if self.characters < 0:
+            raise self._too_long()
+        return plain if plain.isascii() else nfc(plain)
 
     def of_mapping(self, value: Any) -> dict[str, Any]:  # noqa: ANN401  (a dict, or a Mapping of any class)
         # A list is made in one go: another thread may write to a dict while it is read.
@@ -99,10 +97,8 @@ class Reading:
         # A key of the request's own never looks like a tag.
         return f"${text}" if text.startswith("$") else text
 
-    def _count(self, characters: int) -> None:
-        self.characters -= characters
-        if self.characters < 0:
-            raise Unkeyable(f"makes more than {MAX_CHARACTERS} characters", _LESS)
+    def _too_long(self) -> Unkeyable:
+        return Unkeyable(f"makes more than {MAX_CHARACTERS} characters", _LESS)
 
     def _deeper(self) -> None:
         self.depth += 1
