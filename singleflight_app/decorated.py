@@ -72,9 +72,12 @@ class SingleFlight(Folded[P, R]):
         self: "SingleFlight[Concatenate[T, Q], R]", instance: T, owner: type | None = None
     ) -> "SingleFlight[Q, R]": ...
 
+    @overload
+    def __get__(self, instance: object, owner: type | None = None) -> Self: ...
+
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """Bind a method; `self` is no part of the key: what it changes must be an argument."""
-        return self if instance is None else self._bound_to(instance)
+        return self if instance is None else self._bound_to(instance, owner)
 
 
 class AsyncSingleFlight(Folded[P, R]):
@@ -117,9 +120,12 @@ class AsyncSingleFlight(Folded[P, R]):
         self: "AsyncSingleFlight[Concatenate[T, Q], R]", instance: T, owner: type | None = None
     ) -> "AsyncSingleFlight[Q, R]": ...
 
+    @overload
+    def __get__(self, instance: object, owner: type | None = None) -> Self: ...
+
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """Bind a method; `self` is no part of the key: what it changes must be an argument."""
-        return self if instance is None else self._bound_to(instance)
+        return self if instance is None else self._bound_to(instance, owner)
 
 
 class Decorator:

@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, cast, get_type_hints
 
 from pydantic import JsonValue
@@ -87,13 +88,12 @@ class Folded(Generic[P, R]):
         self._accept = accept
         self.label = f"{function.__module__}.{function.__qualname__}"[:200]
         self._codecs: dict[tuple[StagePolicy, KeyRing], JsonCodec[R]] = {}
-        self._is_bound = False
         self._options = Options()
         _register(self)
 
     def key(self, *args: P.args, **kwargs: P.kwargs) -> FlightKey:
         """Return the key of a call, with `.canonical` to explain it and `.digest` to find it. Nothing is waited for."""
-        return self._key(runtime(), self._signature.bind(*args, **kwargs))
+        return self._key(runtime(), self._bind(args, kwargs))
 
     def options(
         self,
@@ -148,13 +148,15 @@ class Folded(Generic[P, R]):
         copy.__dict__.update(self.__dict__)
         return copy
 
-    def _bound_to(self, instance: object) -> Self:
+    def _bound_to(self, instance: object, owner: type | None) -> Any:  # noqa: ANN401  (a copy, or a method)
         """Bind a method; `self` is no part of the key: what it changes must be an argument."""
+        if instance is owner:
+            # Below @classmethod: Python 3.11 and 3.12 ask here, from 3.13 on it makes this very method by itself.
+            return MethodType(cast("Any", self), instance)
         bound = self._copy()
         bound._function = functools.partial(self._function, instance)  # noqa: SLF001  (its own class)
         parameters = list(self._signature.parameters.values())[1:]
         bound._signature = self._signature.replace(parameters=parameters)  # noqa: SLF001
-        bound._is_bound = True  # noqa: SLF001
         return bound
 
     @functools.cached_property
@@ -176,6 +178,14 @@ class Folded(Generic[P, R]):
             self._codecs[policy, here.keys] = held
         return held
 
+    def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> inspect.BoundArguments:
+        bound = self._signature.bind(*args, **kwargs)
+        # From Python 3.13 on, forms looked up on a class method know nothing of the class.
+        if self._receiver == "cls" and not isinstance(bound.arguments.get("cls", type), type):
+            name = getattr(self.__wrapped__, "__name__", "")
+            raise InvalidRequest(f"stage {self.stage!r}: give the class itself first, as in X.{name}.outcome(X, ...)")
+        return bound
+
     def _key(self, here: Runtime, bound: inspect.BoundArguments) -> FlightKey:
         bound.apply_defaults()
         arguments = bound.arguments
@@ -195,7 +205,7 @@ class Folded(Generic[P, R]):
     def _call(self, here: Runtime, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call[R]:
         policy = here.settings.policy(self.stage)
         return Call(
-            self._key(here, self._signature.bind(*args, **kwargs)),
+            self._key(here, self._bind(args, kwargs)),
             policy,
             functools.partial(self._function, *args, **kwargs),
             self._codec(here, policy),
@@ -209,10 +219,10 @@ class Folded(Generic[P, R]):
         self, here: Runtime, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[Call[R], Callable[[], FlightSnapshot]]:
         """Return the call, and what commits it as a background flight."""
-        if self._is_bound:
-            raise InvalidRequest(f"stage {self.stage!r}: a worker has no `self`; submit a plain function")
+        if self._receiver is not None:
+            raise InvalidRequest(f"stage {self.stage!r}: a worker has no `{self._receiver}`; submit a plain function")
         call = self._call(here, args, kwargs)
-        bound = self._signature.bind(*args, **kwargs)
+        bound = self._bind(args, kwargs)
         bound.apply_defaults()
         arguments = self._arguments.dump(bound.arguments)
         return call, lambda: background.submit(

@@ -1,7 +1,10 @@
 """What can go wrong, each with its own sentence and its facts as attributes."""
 
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
+
+from singleflight_app.domain.unkeyable import shown
 
 MOST_SECONDS = 10 * 366 * 86_400.0  #: what clocks and timestamps take without overflowing
 
@@ -135,9 +138,10 @@ def wait_budget(value: object) -> float:
     """Return one caller's wait budget in seconds; what no clock can count to is InvalidRequest."""
     budget = -1.0
     if isinstance(value, int | float | timedelta) and not isinstance(value, bool):
-        budget = seconds(value)
+        with suppress(OverflowError):  # of an int beyond every float
+            budget = seconds(value)
     if not 0 <= budget <= MOST_SECONDS:
-        raise InvalidRequest(f"the wait budget is {value!r}; give seconds from 0 on, of ten years at most")
+        raise InvalidRequest(f"the wait budget is {shown(value)}; give seconds from 0 on, of ten years at most")
     return budget
 
 

@@ -99,7 +99,7 @@ def advice_for(kind: type) -> str:
 
 def shown(value: object) -> str:
     """Return a value for an error's sentence, never long: its class when its text might be, or might raise."""
-    if value is None or (type(value) is int and value in _SHOWN_INTEGERS) or type(value) is bool:
+    if value is None or (type(value) is int and value in _SHOWN_INTEGERS) or type(value) in {bool, float}:
         return repr(value)
     if type(value) is str:
         return repr(value if len(value) <= _LONGEST_SHOWN else f"{value[:_LONGEST_SHOWN]}...")
