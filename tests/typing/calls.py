@@ -1,4 +1,4 @@
-"""Checked by mypy, never run: what a caller's editor knows of each public form."""
+"""Checked by mypy and pyright, never run: what a caller's editor knows of each public form."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_type
@@ -8,8 +8,11 @@ from singleflight_app import (
     AsyncFlightHandle,
     FlightHandle,
     FlightKey,
+    Layer,
     Outcome,
     Rejected,
+    Role,
+    Usage,
     arun,
     current_flight,
     run,
@@ -37,6 +40,8 @@ def complete(score: Score) -> None:
 def score(answer: str, *, question: int = 1) -> Score:
     """A function in a thread."""
     current_flight().progress(0.5, "half")
+    assert_type(current_flight().idempotency_key, str)
+    assert_type(current_flight().lease_lost, bool)
     return Score(len(answer) + question)
 
 
@@ -46,34 +51,25 @@ async def ascore(answer: str, *, question: int = 1) -> Score:
     return Score(len(answer) + question)
 
 
-class Interview:
-    """Methods are bound as usual."""
-
-    @single_flight("typed-method", scope=GLOBAL)
-    def score(self, answer: str) -> Score:
-        """A method."""
-        return Score(len(answer))
-
-    @single_flight("typed-async-method", scope=GLOBAL)
-    async def ascore(self, answer: str) -> Score:
-        """An async method."""
-        return Score(len(answer))
-
-
 def in_a_thread() -> None:
     """Each form of a plain function."""
     assert_type(score("a", question=2), Score)
     assert_type(score.outcome("a"), Outcome[Score])
+    assert_type(score.outcome("a").role, Role)
+    assert_type(score.outcome("a").layer, Layer)
+    assert_type(score.outcome("a").usage, Usage)
+    assert_type(score.outcome("a").generation, int | None)
     assert_type(score.submit("a"), FlightHandle[Score])
     assert_type(score.submit("a").wait(3), Outcome[Score])
     assert_type(score.forget("a"), bool)
     assert_type(score.key("a"), FlightKey)
+    assert_type(score.key("a").canonical, str)
+    assert_type(score.key("a").digest, bytes)
     assert_type(score.options(fresh=True, sample=2, wait_timeout=3)("a"), Score)
-    assert_type(Interview().score("a"), Score)
     assert_type(run("typed-run", {"answer": "a"}, lambda: Score(1), scope=GLOBAL, result_type=Score), Outcome[Score])
-    score(1)  # type: ignore[arg-type]
-    score("a", question="2")  # type: ignore[arg-type]
-    score.outcome()  # type: ignore[call-arg]
+    score(1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    score("a", question="2")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    score.outcome()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
 async def on_a_loop() -> None:
@@ -85,9 +81,8 @@ async def on_a_loop() -> None:
     assert_type(await ascore.forget("a"), bool)
     assert_type(ascore.key("a"), FlightKey)
     assert_type(await ascore.options(sample=2)("a"), Score)
-    assert_type(await Interview().ascore("a"), Score)
     assert_type(await arun("typed-arun", {"answer": "a"}, _ascored, scope=GLOBAL, result_type=Score), Outcome[Score])
-    await ascore(1)  # type: ignore[arg-type]
+    await ascore(1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def _ascored() -> Score:
