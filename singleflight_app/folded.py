@@ -62,6 +62,10 @@ class Options:
 class Folded(Generic[P, R]):
     """A function whose equal calls become one flight."""
 
+    __name__: str
+    __qualname__: str
+    __signature__: inspect.Signature
+
     def __init__(
         self,
         function: Callable[P, Any],
@@ -156,7 +160,7 @@ class Folded(Generic[P, R]):
         bound = self._copy()
         bound._function = functools.partial(self._function, instance)  # noqa: SLF001  (its own class)
         parameters = list(self._signature.parameters.values())[1:]
-        bound._signature = self._signature.replace(parameters=parameters)  # noqa: SLF001
+        bound._signature = bound.__signature__ = self._signature.replace(parameters=parameters)  # noqa: SLF001
         return bound
 
     @functools.cached_property
@@ -182,8 +186,8 @@ class Folded(Generic[P, R]):
         bound = self._signature.bind(*args, **kwargs)
         # From Python 3.13 on, forms looked up on a class method know nothing of the class.
         if self._receiver == "cls" and not isinstance(bound.arguments.get("cls", type), type):
-            name = getattr(self.__wrapped__, "__name__", "")
-            raise InvalidRequest(f"stage {self.stage!r}: give the class itself first, as in X.{name}.outcome(X, ...)")
+            repair = f"give the class itself first, as in X.{self.__name__}.outcome(X, ...)"
+            raise InvalidRequest(f"stage {self.stage!r}: {repair}")
         return bound
 
     def _key(self, here: Runtime, bound: inspect.BoundArguments) -> FlightKey:

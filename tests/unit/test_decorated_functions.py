@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 from uuid import UUID
 
+import asgiref.sync
 import pytest
 from pydantic import BaseModel
 from pytest_django.fixtures import Settings
@@ -84,10 +85,33 @@ def test_another_argument_or_tenant_is_another_call() -> None:
 
 def test_a_decorated_function_looks_like_itself() -> None:
     """Name, docstring, module and signature are those of the function."""
-    assert score.__name__ == "score"  # type: ignore[attr-defined]
+    assert score.__name__ == score.__qualname__ == "score"
     assert score.__doc__ == "Judge an answer."
     assert score.__module__ == __name__
-    assert list(inspect.signature(score).parameters) == ["tenant", "answer", "level"]
+    assert (
+        str(inspect.signature(score))
+        == "(tenant: str, answer: str, *, level: int = 1) -> tests.unit.test_decorated_functions.Score"
+    )
+
+
+def test_a_decorated_method_looks_like_itself() -> None:
+    """A bound one has lost its `self`, as any method has."""
+    assert Marker("a").mark.__name__ == "mark"
+    assert Marker("a").mark.__doc__ == "Mark an answer."
+    assert str(inspect.signature(Marker.mark)) == "(self, answer: str) -> str"
+    assert str(inspect.signature(Marker("a").mark)) == "(answer: str) -> str"
+    assert str(inspect.signature(_as_any(Marker).mark_all)) == "(answer: str) -> str"
+    assert str(inspect.signature(Marker.mark_plain)) == "(answer: str) -> str"
+
+
+def test_a_decorated_coroutine_function_looks_like_itself() -> None:
+    """Django and its companions ask whether it has to be awaited."""
+    flight = single_flight("decorated-coroutine", scope=GLOBAL)(_unused)
+
+    assert flight.__name__ == "_unused"
+    assert asgiref.sync.iscoroutinefunction(flight)
+    assert not asgiref.sync.iscoroutinefunction(score)
+    assert str(inspect.signature(flight)) == "() -> int"
 
 
 def test_wrong_arguments_are_a_type_error_as_ever() -> None:
