@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict
 
 from singleflight_app import InvalidRequest
 from singleflight_app.domain.canonical import canonical
+from singleflight_app.domain.exceptions import wait_budget
 from singleflight_app.domain.keys import check_sample, check_scope, check_stage, flight_key
 from singleflight_app.domain.reading import MAX_CHARACTERS, MAX_DEPTH, MAX_VALUES
 from singleflight_app.domain.texts import MOST_MARKS, nfc
@@ -418,6 +419,12 @@ def test_a_wrong_name_or_number_is_refused_in_a_short_sentence(
         check(value)
 
     assert len(str(caught.value)) < 300
+
+
+def test_a_wait_beyond_every_clock_is_refused() -> None:
+    """An int may be larger than every float."""
+    with pytest.raises(InvalidRequest, match="the wait budget is a int; give seconds"):
+        wait_budget(10**400)
 
 
 def test_a_scope_counts_as_what_it_holds() -> None:

@@ -43,6 +43,8 @@ LEAVES = (
     st.none()
     | st.booleans()
     | st.integers()
+    | st.integers(2**53 - 3, 2**53 + 3)
+    | st.integers(2**53 - 3, 2**53 + 3).map(float)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text()
     | st.binary(max_size=20)
@@ -54,7 +56,14 @@ LEAVES = (
     | st.sampled_from([*Level, *Text, *Number, *Rights])
 )
 VALUES = st.recursive(
-    LEAVES, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4), max_leaves=12
+    LEAVES,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(), inner, max_size=4)
+        | st.builds(Point, inner, inner)
+        | st.builds(Box[Any], content=inner)
+    ),
+    max_leaves=12,
 )
 TAG = st.sampled_from(["$uuid", "$date", "$decimal", "$int", "$bytes", "$enum", "$dataclass", "$$uuid"])
 JSON = st.recursive(
@@ -75,6 +84,10 @@ def plain(value: Any) -> Any:  # noqa: ANN401
             return ("text", unicodedata.normalize("NFC", value))
         case int() | float():
             return ("number", int(value) if value == int(value) else value)
+        case Point():
+            return ("dataclass", plain(value.x), plain(value.y))
+        case Box():
+            return ("model", plain(value.content))
         case list() | tuple():
             return ("list", *map(plain, value))
         case dict():
@@ -113,6 +126,10 @@ def rewritten(value: Any) -> Any:  # noqa: ANN401
             return bytearray(value)
         case list():
             return tuple(map(rewritten, value))
+        case Point():
+            return Point(rewritten(value.x), rewritten(value.y))
+        case Box():
+            return Box[Any](content=rewritten(value.content))
         case dict():
             return {rewritten(name): rewritten(item) for name, item in reversed(value.items())}
         case _:
