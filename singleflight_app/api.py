@@ -24,7 +24,7 @@ from singleflight_app.engine.maintenance import Swept
 from singleflight_app.folded import Options, registry
 from singleflight_app.outcomes.codec import for_policy
 from singleflight_app.outcomes.envelope import Envelope
-from singleflight_app.wiring import Runtime, runtime, send
+from singleflight_app.wiring import Runtime, runtime
 
 __all__ = ["AsyncSingleFlight", "SingleFlight", "arun", "run", "single_flight"]
 
@@ -178,4 +178,4 @@ def run_pending(flight_id: int) -> Outcome[Any] | None:
 def sweep() -> Swept:
     """Deal with flights whose owners died with nobody waiting, and send lost messages again."""
     here = runtime()
-    return maintenance.sweep(here.queue, here.settings.policy, send)
+    return maintenance.sweep(here.queue, here.settings.policy, here.send)

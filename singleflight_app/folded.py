@@ -28,7 +28,7 @@ from singleflight_app.engine import background
 from singleflight_app.engine.call import Call
 from singleflight_app.outcomes.arguments import ArgumentsCodec
 from singleflight_app.outcomes.codec import JsonCodec, for_policy
-from singleflight_app.wiring import Runtime, runtime, send
+from singleflight_app.wiring import Runtime, runtime
 
 if TYPE_CHECKING:
     from types import FunctionType
@@ -233,7 +233,7 @@ class Folded(Generic[P, R]):
             here.queue,
             call,
             arguments,
-            send=send,
+            send=here.send,
             on_replaced=here.coordinator.replaying.replaced,
         )
 

@@ -7,8 +7,8 @@ import atexit
 import os
 import threading
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from asgiref.sync import AsyncToSync, SyncToAsync, ThreadSensitiveContext, sync_to_async
 from django.core.signals import setting_changed
@@ -20,6 +20,7 @@ from singleflight_app.domain.flight import Identity
 from singleflight_app.domain.records import Forgotten, Hint
 from singleflight_app.engine.coordinator import Coordinator
 from singleflight_app.engine.large import LargeResults
+from singleflight_app.engine.looping import Around
 from singleflight_app.engine.ports import BlobNotes, Blobs, FlightStore, Notifier, ReplayCache
 from singleflight_app.notify.null import NullNotifier
 from singleflight_app.outcomes.blobs import NoBlobs, StorageBlobs
@@ -66,38 +67,65 @@ class Runtime:
         self.settings = settings
         self.identity = Identity()
         self.keys = KeyRing(settings.encryption_keys)
-        self.database = None if settings.mode == "local" else Database(settings)
+        self.database: Database | None = None
         self.store: FlightStore
-        notes: BlobNotes
-        if self.database is None:
+        self._queue: PostgresFlights | MemoryFlights | None = None
+        self._notes: BlobNotes = NoBlobNotes()
+        self._blobs = blobs_of(settings)
+        self._connect()
+        self.coordinator = self._coordinated()
+
+    def _connect(self) -> None:
+        """Have the servers that the settings name; in local mode, memory."""
+        settings = self.settings
+        if settings.mode == "local":
             ledger.disconnect()
-            self.store, notes = MemoryFlights(entries=settings.memory_entries), NoBlobNotes()
+            self.store = MemoryFlights(entries=settings.memory_entries, size=settings.memory_bytes)
         else:
-            self.store, notes = PostgresFlights(self.database), PostgresBlobNotes(self.database)
+            self.database = Database(settings)
+            self.store = self._queue = PostgresFlights(self.database)
+            self._notes = PostgresBlobNotes(self.database)
             ledger.connect(StageStats(self.database))
         self.cache, self.notifier = _redis(settings)
-        self.coordinator = Coordinator(
+
+    def _coordinated(
+        self,
+        kind: Callable[..., Coordinator] = Coordinator,
+        *,
+        around: Around = own_connections,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> Coordinator:
+        settings = self.settings
+        return kind(
             self.store,
             self.cache,
             ReplayMemory(
-                entries=settings.memory_entries, size=settings.memory_bytes, longest_ttl=settings.replay_memory_ttl_max
+                entries=settings.memory_entries,
+                size=settings.memory_bytes,
+                longest_ttl=settings.replay_memory_ttl_max,
+                monotonic=monotonic,
             ),
             self.notifier,
-            LargeResults(notes, blobs_of(settings)),
+            LargeResults(self._notes, self._blobs),
             owner=self.identity.name,
             may_degrade=settings.mode == "hybrid",
             poll_interval=settings.poll_interval,
             late_limits=(settings.unsettled_flights, settings.unsettled_bytes),
             workers=settings.pool_size,
-            around=own_connections,
+            around=around,
+            monotonic=monotonic,
         )
 
     @property
-    def queue(self) -> PostgresFlights:
+    def queue(self) -> PostgresFlights | MemoryFlights:
         """The store of background flights and of an operator's moves; local mode has none."""
-        if not isinstance(self.store, PostgresFlights):
+        if self._queue is None:
             raise InvalidRequest(NEEDS_POSTGRESQL)
-        return self.store
+        return self._queue
+
+    def send(self, flight_id: int) -> bool:
+        """Send the message of a background flight; False: the broker is away, and the sweep sends it again."""
+        return send(flight_id)
 
     def forget(self, *, digest: bytes | None = None, flight_id: int | None = None, actor: str = "") -> bool:
         """Drop an outcome in the row, then in every layer above it; False: there was none."""
@@ -142,6 +170,8 @@ def _redis(settings: Settings) -> tuple[ReplayCache, Notifier]:
 _quiet_until = float("-inf")
 _lock = threading.Lock()
 _runtime: Runtime | None = None
+_make: Callable[[], Runtime] | None = None  #: a test's own way of making one
+_put_aside: list[Runtime] = []  #: while a test has its own
 _left_behind: list[Runtime] = []  #: parents' runtimes, kept so that nothing of theirs is finalized in a child
 
 
@@ -152,8 +182,29 @@ def runtime() -> Runtime:
         return _runtime
     with _lock:
         if _runtime is None:
-            _runtime = Runtime(get_settings())
+            _runtime = Runtime(get_settings()) if _make is None else _make()
         return _runtime
+
+
+@contextmanager
+def made_by(make: Callable[[], Runtime]) -> Iterator[None]:
+    """Have runtimes made by `make` until the block ends; what the process had before is put aside, and put back."""
+    global _make, _runtime  # noqa: PLW0603
+    with _lock:
+        former, (before, _runtime), _make = _make, (_runtime, None), make
+        _put_aside.extend([before] if before is not None else [])
+    try:
+        with ledger.paused():
+            try:
+                yield
+            finally:
+                close()
+    finally:
+        with _lock:
+            _make = former
+            if before in _put_aside:  # else the settings changed meanwhile, and it was closed
+                _put_aside.remove(before)
+                _runtime = before
 
 
 def send(flight_id: int) -> bool:
@@ -202,11 +253,15 @@ def _after_fork() -> None:
         _runtime.coordinator.after_fork()
         _left_behind.append(_runtime)
         _runtime = None
+    _left_behind.extend(_put_aside)
+    _put_aside.clear()
 
 
 def _on_setting_changed(*, setting: str, **_: object) -> None:
     if setting in {"SINGLEFLIGHT", "CACHES", "DATABASES"}:
         close()
+        while _put_aside:
+            _put_aside.pop().close()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -19,6 +19,7 @@ from singleflight_app.domain.exceptions import (
 from singleflight_app.domain.flight import Outcome
 from singleflight_app.domain.keys import FlightKey
 from singleflight_app.domain.states import Layer, Role, Status
+from singleflight_app.engine import threads
 from singleflight_app.engine.call import Asked, Call, Ended
 from singleflight_app.engine.claiming import Claiming
 from singleflight_app.engine.context import refuse_reentry
@@ -44,7 +45,10 @@ R = TypeVar("R")
 
 
 class Coordinator:
-    """Folds the calls of one process into flights."""
+    """Folds the calls of one process into flights.
+
+    Leases and stored outcomes count by `monotonic`, wait budgets by `waiting`: one clock, but in test mode.
+    """
 
     def __init__(
         self,
@@ -61,18 +65,22 @@ class Coordinator:
         workers: int,
         around: Around,
         monotonic: Callable[[], float] = time.monotonic,
+        waiting: Callable[[], float] = time.monotonic,
+        start: threads.Start = threads.start,
     ) -> None:
-        self._around, self._large, self._monotonic = around, large, monotonic
+        self._around, self._large, self._monotonic = around, large, waiting
         self._local, self._limits, self._workers = LocalFlights(), Limits(), Workers(workers)
+        self._breakers = Breakers()
         self._following = Following(
             store,
             notifier,
             poll_interval=poll_interval,
             on_hint=self._limits.stir,
             on_floor=memory.raise_floor,
-            monotonic=monotonic,
+            monotonic=waiting,
+            start=start,
         )
-        self._spreading = Spreading(cache, notifier, monotonic=monotonic)
+        self._spreading = Spreading(cache, notifier, monotonic=monotonic, start=start)
         on_remembered = self._following.hear_floors
         self.replaying = Replaying(store, cache, memory, self._spreading, on_remembered=on_remembered)
         self._settling = Settling(
@@ -84,24 +92,24 @@ class Coordinator:
             on_end=self._wake,
             limits=late_limits,
             monotonic=monotonic,
+            start=start,
         )
-        self._leading = self._led(store, owner=owner, may_degrade=may_degrade)
+        self._leading = self._led(store, owner=owner, may_degrade=may_degrade, monotonic=monotonic)
 
-    def _led(self, store: FlightStore, *, owner: str, may_degrade: bool) -> Leading:
-        breakers, monotonic, on_gone = Breakers(), self._monotonic, self._forsake
-        on_replaced = self.replaying.replaced
+    def _led(self, store: FlightStore, *, owner: str, may_degrade: bool, monotonic: Callable[[], float]) -> Leading:
+        breakers, on_gone, on_replaced = self._breakers, self._forsake, self.replaying.replaced
         return Leading(
             store,
             self.replaying,
             self._following,
-            room=Room(self._limits, breakers, self._following, monotonic=monotonic),
+            room=Room(self._limits, breakers, self._following, monotonic=self._monotonic),
             claiming=Claiming(store, owner=owner, running=self.running, on_replaced=on_replaced, monotonic=monotonic),
             owning=Owning(self._settling, breakers=breakers, owner=owner, on_gone=on_gone, monotonic=monotonic),
             settling=self._settling,
             large=self._large,
             on_gone=on_gone,
             may_degrade=may_degrade,
-            monotonic=monotonic,
+            monotonic=self._monotonic,
         )
 
     def run(self, call: Call[R]) -> Outcome[R]:
@@ -110,7 +118,7 @@ class Coordinator:
         refuse_reentry(call.key)
         ended = self.replaying.from_memory(call)
         if ended is None:
-            ended = finish(self._asked(call, ThreadRim(), started, partial(self.handle, call)))
+            ended = finish(self._asked(call, self.thread_rim(), started, partial(self.handle, call)))
         return self._answer(call, ended, started)
 
     async def arun(self, call: Call[R]) -> Outcome[R]:
@@ -122,6 +130,10 @@ class Coordinator:
             ended = await self._asked(call, self.loop_rim(), started, partial(self.ahandle, call))
         return self._answer(call, ended, started)
 
+    def thread_rim(self) -> ThreadRim:
+        """Return the rim of a caller in a thread."""
+        return ThreadRim()
+
     def loop_rim(self) -> LoopRim:
         """Return the rim of the running event loop."""
         return LoopRim(self._workers, self._around)
@@ -130,7 +142,7 @@ class Coordinator:
         """Return the way back to a flight of this call's key."""
 
         def wait(handle: FlightHandle[R], timeout: float | None) -> Outcome[R]:
-            return _outcome(call, *finish(self._wait_for(call, handle, timeout, ThreadRim())))
+            return _outcome(call, *finish(self._wait_for(call, handle, timeout, self.thread_rim())))
 
         return FlightHandle(call.key.stage, flight_id, generation, wait)
 

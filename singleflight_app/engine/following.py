@@ -67,8 +67,9 @@ class Following:
         on_hint: Callable[[], object] = lambda: None,
         on_floor: Callable[[bytes, int], object] = lambda _digest, _generation: None,
         monotonic: Callable[[], float] = time.monotonic,
+        start: threads.Start = threads.start,
     ) -> None:
-        self._store, self._notifier, self._monotonic = store, notifier, monotonic
+        self._store, self._notifier, self._monotonic, self._start_thread = store, notifier, monotonic, start
         self._on_hint, self._on_floor = on_hint, on_floor
         self._interval = poll_interval
         self._changed = threading.Condition()
@@ -166,12 +167,12 @@ class Following:
 
     def _start(self) -> None:
         if not self._is_polling:
-            self._is_polling = threads.start(self._poll_for_ever, "poll")
+            self._is_polling = self._start_thread(self._poll_for_ever, "poll")
         self._start_listening()
 
     def _start_listening(self) -> None:
         if not self._is_listening and self._notifier.is_listening:
-            self._is_listening = threads.start(self._listen_for_ever, "listen")
+            self._is_listening = self._start_thread(self._listen_for_ever, "listen")
 
     def _poll_for_ever(self) -> None:
         while self._wait_for_poll():

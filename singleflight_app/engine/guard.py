@@ -140,6 +140,13 @@ class Breakers:
         with suppress(Exception):  # the error that was counted, or the breaker's own about it
             breaker.call(end)
 
+    def age(self, seconds: float) -> None:
+        """Let that many seconds pass for every open breaker: of a clock that is moved by hand."""
+        with self._lock:
+            for _, memory in self._breakers.values():
+                if memory.opened_at is not None:
+                    memory.opened_at -= timedelta(seconds=seconds)
+
     def _of(self, stage: str, setting: Breaker) -> tuple[CircuitBreaker, CircuitMemoryStorage]:
         with self._lock:
             if (stage, setting) not in self._breakers:

@@ -73,8 +73,9 @@ class Heartbeat:
         settle_late: Callable[[Lease], bool],
         limits: tuple[int, int] = (1000, 64_000_000),
         monotonic: Callable[[], float] = time.monotonic,
+        start: threads.Start = threads.start,
     ) -> None:
-        self._store, self._owner, self._monotonic = store, owner, monotonic
+        self._store, self._owner, self._monotonic, self._start_thread = store, owner, monotonic, start
         self._settle_late = settle_late
         self._max_late, self._max_late_bytes = limits
         self._changed = threading.Condition()
@@ -134,9 +135,14 @@ class Heartbeat:
             self._is_closed = True
             self._changed.notify_all()
 
+    def next_due(self) -> float:
+        """Return the monotonic time at which a beat has something to do; infinite without a lease."""
+        with self._changed:
+            return min((self._due(lease) for lease in self._leases.values()), default=float("inf"))
+
     def _start(self) -> None:
         if not self._is_started:
-            self._is_started = threads.start(self._beat_for_ever, "beat")
+            self._is_started = self._start_thread(self._beat_for_ever, "beat")
 
     def _beat_for_ever(self) -> None:
         while self._wait_for_beat():
@@ -152,7 +158,7 @@ class Heartbeat:
         """Wait until a lease is due; False when this is closed."""
         with self._changed:
             while not self._is_closed:
-                due = min((self._due(lease) for lease in self._leases.values()), default=float("inf"))
+                due = self.next_due()
                 left = due - self._monotonic()
                 if left <= 0:
                     return True

@@ -9,11 +9,11 @@ import inspect
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from singleflight_app.engine.rim import Interrupted, Interruption, Steps
+from singleflight_app.engine.rim import Interrupted, Interruption, Steps, timer
 
 T = TypeVar("T")
 
@@ -164,6 +164,10 @@ class LoopRim:
     async def sleep(self, seconds: float) -> None:
         """Let the loop do other things."""
         await asyncio.sleep(seconds)
+
+    def alarm(self, seconds: float, ring: Callable[[], object]) -> AbstractContextManager[None]:
+        """Call `ring` from a timer's thread: the call may hold the loop."""
+        return timer(seconds, ring)
 
     def _begin(self, steps: Steps[T]) -> "asyncio.Task[T]":
         task = self._loop.create_task(steps)

@@ -4,7 +4,6 @@ No connection and no transaction of the app is held while the function runs. Onc
 reaches the callers whatever else breaks.
 """
 
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -97,13 +96,8 @@ class Owning:
             context.interruption.request()
 
         # Without a lease there is no heartbeat to notice that the call hangs.
-        alarm = threading.Timer(seconds(call.policy.execution_timeout), end_hung)
-        alarm.daemon = True
-        alarm.start()
-        try:
+        with asked.rim.alarm(seconds(call.policy.execution_timeout), end_hung):
             end = await make_call(call, context, asked.rim, slot)
-        finally:
-            alarm.cancel()
         if not context.interruption.is_requested:
             self._breakers.record(call.key.stage, call.policy, end.error)
         return Ended(replace(end.shared, degraded=True), Role.OWNER, Layer.CALL, end.error, end.copy)

@@ -6,7 +6,8 @@ suspends: what it awaits has happened when the await returns, so that `finish` r
 
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -82,6 +83,9 @@ class Rim(Protocol):
     async def sleep(self, seconds: float) -> None:
         """Pause between two tries."""
 
+    def alarm(self, seconds: float, ring: Callable[[], object]) -> AbstractContextManager[None]:
+        """Call `ring` from another thread if the block has not ended by then."""
+
 
 class ThreadBell:
     """Wakes a thread. Most callers never wait, and need no event."""
@@ -143,6 +147,22 @@ class ThreadRim:
     async def sleep(self, seconds: float) -> None:
         """Hold the thread."""
         time.sleep(seconds)  # noqa: ASYNC251  (no loop here: this is the caller's thread)
+
+    def alarm(self, seconds: float, ring: Callable[[], object]) -> AbstractContextManager[None]:
+        """Call `ring` from a timer's thread if the block has not ended by then."""
+        return timer(seconds, ring)
+
+
+@contextmanager
+def timer(seconds: float, ring: Callable[[], object]) -> Iterator[None]:
+    """Call `ring` in a thread of its own if the block has not ended after `seconds`."""
+    alarm = threading.Timer(seconds, ring)
+    alarm.daemon = True
+    alarm.start()
+    try:
+        yield
+    finally:
+        alarm.cancel()
 
 
 def finish(steps: Steps[T]) -> T:

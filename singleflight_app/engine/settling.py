@@ -15,6 +15,7 @@ from singleflight_app.domain.keys import FlightKey
 from singleflight_app.domain.policy import StagePolicy
 from singleflight_app.domain.records import Hint, Ticket
 from singleflight_app.domain.states import Layer, Role, Status
+from singleflight_app.engine import threads
 from singleflight_app.engine.call import Asked, Verdict
 from singleflight_app.engine.calling import End
 from singleflight_app.engine.failures import timed_out
@@ -48,11 +49,12 @@ class Settling:
         on_end: Callable[[FlightKey], object],
         limits: tuple[int, int],
         monotonic: Callable[[], float] = time.monotonic,
+        start: threads.Start = threads.start,
     ) -> None:
         self._store, self._replaying, self._spreading, self._large = store, replaying, spreading, large
         self._owner, self._on_end, self._monotonic = owner, on_end, monotonic
         self.heartbeat = Heartbeat(
-            store, owner=owner, settle_late=self._settle_late, limits=limits, monotonic=monotonic
+            store, owner=owner, settle_late=self._settle_late, limits=limits, monotonic=monotonic, start=start
         )
 
     def conclude(
@@ -165,7 +167,7 @@ class Settling:
             logger.exception("the failure of %s could not be stored either; its lease runs out", lease.key)
 
     def _try_settle(self, lease: Lease, settled: Settled) -> Verdict:
-        is_forgotten = self._store.settle(settled, owner=self._owner, ttl=_ttl(settled, lease.policy))
+        is_forgotten = self._store.settle(settled, owner=self._owner, ttl=ttl_of(settled, lease.policy))
         if is_forgotten is not None:
             return Verdict(is_stored=True, is_forgotten=is_forgotten)
         row = self._store.read(lease.flight_id)
@@ -214,7 +216,7 @@ class Settling:
         )
 
 
-def _ttl(settled: Settled, policy: StagePolicy) -> float:
+def ttl_of(settled: Settled, policy: StagePolicy) -> float:
     """Return for how long an end is replayed: a failure also until the provider wants to be asked again."""
     if settled.result is not None:
         return seconds(policy.result_ttl)

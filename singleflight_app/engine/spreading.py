@@ -27,9 +27,14 @@ class Spreading:
     """What this process has to tell, and the thread that tells it."""
 
     def __init__(
-        self, cache: ReplayCache, notifier: Notifier, *, monotonic: Callable[[], float] = time.monotonic
+        self,
+        cache: ReplayCache,
+        notifier: Notifier,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        start: threads.Start = threads.start,
     ) -> None:
-        self._cache, self._notifier, self._monotonic = cache, notifier, monotonic
+        self._cache, self._notifier, self._monotonic, self._start_thread = cache, notifier, monotonic, start
         self._floors: dict[bytes, tuple[int, float]] = {}  # by key: the generation, and until when it matters
         self._changed = threading.Condition()
         self._hints: deque[tuple[str, Hint]] = deque(maxlen=MOST)
@@ -75,7 +80,7 @@ class Spreading:
 
     def _wake(self) -> None:
         if not self._is_started:
-            self._is_started = threads.start(self._send_for_ever, "spread")
+            self._is_started = self._start_thread(self._send_for_ever, "spread")
         elif not self._is_sending:
             self._changed.notify()
 

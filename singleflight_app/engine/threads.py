@@ -6,6 +6,9 @@ from collections.abc import Callable
 
 logger = logging.getLogger("singleflight_app")
 
+#: Starts a thread of the engine; test mode has none, and does what is due when its clock is moved.
+Start = Callable[[Callable[[], None], str], bool]
+
 
 def start(target: Callable[[], None], name: str) -> bool:
     """Start a daemon thread; False when the system or a closing interpreter gives none.

@@ -1,67 +1,63 @@
-"""Flights of one process, for local mode: the moves of queries.sql on a dict, on the monotonic clock.
+"""Flights of one process, for local mode and for tests: the moves of queries.sql on a dict, on the monotonic clock.
 
-Bounded: the oldest settled flights go first, running ones never.
+Bounded in flights and in bytes of results: the flights that settled first go first, running and pending ones never.
 """
 
-import itertools
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
 
-from singleflight_app.domain.exceptions import seconds
-from singleflight_app.domain.flight import NO_USAGE, OWNER_LOST, Failure, Settled, StoredResult, Usage
+from singleflight_app.domain.flight import OWNER_LOST, Failure, Settled
 from singleflight_app.domain.keys import FlightKey
 from singleflight_app.domain.policy import StagePolicy
-from singleflight_app.domain.records import Beat, FlightSnapshot, Forgotten, Full, LeaseState
+from singleflight_app.domain.records import (
+    Beat,
+    ExpiredFlight,
+    FlightSnapshot,
+    Forgotten,
+    Full,
+    LeaseState,
+    StoredArguments,
+)
 from singleflight_app.domain.states import Claim, Status
+from singleflight_app.storage.memory_row import MemoryRow
 
-_ids = itertools.count(1)
-_generations = itertools.count(1)
 _AGAIN = {Claim.OWNER_TAKEOVER, Claim.OWNER_RETRY}
 
 
-@dataclass
-class _Row:
-    key: FlightKey
-    owner: str
-    lease_until: float | None
-    flight_id: int = field(default_factory=lambda: next(_ids))
-    generation: int = field(default_factory=lambda: next(_generations))
-    status: Status = Status.RUNNING
-    attempts: int = 1
-    takeovers: int = 0
-    expires: float | None = None
-    retry_from: float | None = None
-    forgotten: bool = False
-    result: StoredResult | None = None
-    failure: Failure | None = None
-    usage: Usage = NO_USAGE
-
-
 class MemoryFlights:
-    """Implements FlightStore without a server; nothing is shared beyond this process."""
+    """Implements FlightStore and FlightQueue without a server; nothing is shared beyond this process."""
 
-    def __init__(self, *, entries: int, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._max_entries, self._monotonic = entries, monotonic
+    def __init__(
+        self, *, entries: int, size: int = 64_000_000, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._max_entries, self._max_size, self._monotonic = entries, size, monotonic
         self._lock = threading.RLock()
-        self._rows: dict[bytes, _Row] = {}
-        self._by_id: dict[int, _Row] = {}
+        self._rows: dict[bytes, MemoryRow] = {}
+        self._by_id: dict[int, MemoryRow] = {}
+        self._settled: dict[int, None] = {}  # ids, in the order of their ends
+        self._size = 0
 
     def claim(
         self, key: FlightKey, *, label: str, owner: str, policy: StagePolicy
     ) -> tuple[bool, FlightSnapshot] | Full | None:
         """Insert a running row, or return the one there is."""
         with self._lock:
-            row = self._rows.get(key.digest)
-            if row is not None:
-                return False, self._snapshot(row)
+            held, now = self._rows.get(key.digest), self._monotonic()
+            if held is not None:
+                return False, held.snapshot(now)
             if self._is_full(key.stage, policy):
                 return Full.of("max_concurrency", key.stage, policy)
-            self._make_room()
-            row = self._rows[key.digest] = _Row(key, owner, self._monotonic() + policy.lease)
-            self._by_id[row.flight_id] = row
-            return True, self._snapshot(row)
+            return True, self._put(MemoryRow(key, now, owner=owner, lease_until=now + policy.lease))
+
+    def submit(self, key: FlightKey, *, label: str, arguments: Mapping[str, str]) -> tuple[bool, FlightSnapshot] | None:
+        """Insert a pending row, or return the one there is."""
+        with self._lock:
+            held, now = self._rows.get(key.digest), self._monotonic()
+            if held is not None:
+                return False, held.snapshot(now)
+            row = MemoryRow(key, now, Status.PENDING, sent_at=now, arguments=dict(arguments), attempts=0)
+            return True, self._put(row)
 
     def grant(
         self,
@@ -76,45 +72,57 @@ class MemoryFlights:
     ) -> FlightSnapshot | Full | None:
         """Grant a new generation over `row`; None: the row moved."""
         with self._lock:
-            held = self._by_id.get(row.flight_id)
-            if (
-                held is None
-                or (held.generation, held.status) != (row.generation, row.status)
-                or not self._is_open(held, is_fresh=is_fresh)
-            ):
+            held, now = self._unmoved(row), self._monotonic()
+            if held is None or not held.is_open(now, policy=policy, starts_pending=starts_pending, is_fresh=is_fresh):
                 return None
             if self._is_full(stage, policy):
                 return Full.of("max_concurrency", stage, policy)
-            was_running = held.status is Status.RUNNING
-            new = _Row(held.key, owner, self._monotonic() + seconds(policy.lease_timeout), held.flight_id)
-            new.attempts = held.attempts + 1 if claim in _AGAIN else 1
-            new.takeovers = held.takeovers + 1 if was_running else 0
-            self._rows[held.key.digest] = self._by_id[held.flight_id] = new
-            return self._snapshot(new)
+            is_again = claim in _AGAIN
+            new = self._over(held, now, created_at=held.created_at if is_again or _is_pending(held) else now)
+            new.owner, new.lease_until, new.arguments = owner, now + policy.lease, held.arguments
+            new.attempts = held.attempts + 1 if is_again else 1
+            return self._put(new)
+
+    def queue(
+        self,
+        row: FlightSnapshot,
+        *,
+        kind: str,
+        policy: StagePolicy,
+        arguments: Mapping[str, str] | None = None,
+        grace: float = 0.0,
+        is_fresh: bool = False,
+    ) -> FlightSnapshot | None:
+        """Make a settled or expired flight pending again; None: it moved."""
+        with self._lock:
+            held, now = self._unmoved(row), self._monotonic()
+            if held is None or not held.is_open(now, policy=policy, grace=grace, is_fresh=is_fresh):
+                return None
+            new = self._over(held, now, created_at=now)
+            new.status, new.sent_at, new.attempts = Status.PENDING, now, held.attempts
+            new.arguments = held.arguments if arguments is None else dict(arguments)
+            return self._put(new)
 
     def find(self, digest: bytes) -> FlightSnapshot | None:
         """Return the key's row, or None when there is none."""
         with self._lock:
             row = self._rows.get(digest)
-            return None if row is None else self._snapshot(row)
+            return None if row is None else row.snapshot(self._monotonic())
 
     def read(self, flight_id: int) -> FlightSnapshot | None:
         """Return the row, or None when it is gone."""
         with self._lock:
             row = self._by_id.get(flight_id)
-            return None if row is None else self._snapshot(row)
+            return None if row is None else row.snapshot(self._monotonic())
 
     def poll(self, flight_ids: Collection[int]) -> list[LeaseState]:
         """Return where these flights are; one that is gone is missing."""
         with self._lock:
-            rows = [self._snapshot(self._by_id[flight_id]) for flight_id in flight_ids if flight_id in self._by_id]
-        return [
-            LeaseState(row.flight_id, row.generation, row.status, row.owner, row.lease_remaining, None, row.forgotten)
-            for row in rows
-        ]
+            now = self._monotonic()
+            return [self._by_id[flight_id].state(now) for flight_id in flight_ids if flight_id in self._by_id]
 
     def renew(self, beats: Sequence[Beat], *, owner: str) -> set[int]:
-        """Renew leases; the ids that come back were renewed."""
+        """Renew leases; the ids that come back were renewed. Progress is told to nobody."""
         renewed = set()
         with self._lock:
             for beat in beats:
@@ -130,12 +138,8 @@ class MemoryFlights:
             row = self._held(settled.flight_id, settled.generation, owner)
             if row is None:
                 return None
-            row.status, row.result, row.failure, row.usage = (
-                settled.status,
-                settled.result,
-                settled.failure,
-                settled.usage,
-            )
+            row.status, row.usage = settled.status, settled.usage
+            row.result, row.failure = settled.result, settled.failure
             row.attempts += settled.retries
             self._end(row, ttl)
             return row.forgotten
@@ -147,9 +151,7 @@ class MemoryFlights:
         """Settle an expired flight as lost; False: it moved."""
         with self._lock:
             row = self._by_id.get(flight_id)
-            if row is None or row.generation != generation or row.status is not Status.RUNNING:
-                return False
-            if self._left(row.lease_until) > -grace:
+            if row is None or row.generation != generation or not row.is_leaseless(self._monotonic() - grace):
                 return False
             row.status, row.failure = Status.FAILED, Failure(OWNER_LOST, message, retryable=False)
             self._end(row, ttl)
@@ -168,10 +170,44 @@ class MemoryFlights:
             row = self._rows.get(digest) if digest is not None else self._by_id.get(flight_id or 0)
             if row is None or (generation is not None and row.generation != generation):
                 return None
-            if row.status is Status.CANCELLED or (row.status.is_settled and self._left(row.expires) <= 0):
+            if not row.has_outcome(self._monotonic()):
                 return None
             already, row.forgotten = row.forgotten, True
             return Forgotten(row.flight_id, row.generation, row.key.digest, row.key.stage, already)
+
+    def expire_lease(self, flight_id: int, *, actor: str) -> Forgotten | None:
+        """End a running flight's lease by hand; None: it is not running."""
+        with self._lock:
+            row = self._by_id.get(flight_id)
+            if row is None or row.status is not Status.RUNNING:
+                return None
+            row.lease_until, row.owner = self._monotonic(), ""
+            return Forgotten(row.flight_id, row.generation, row.key.digest, row.key.stage, already=False)
+
+    def expired(self, limit: int) -> list[ExpiredFlight]:
+        """Return running flights whose lease is over, oldest first."""
+        with self._lock:
+            now = self._monotonic()
+            over = [row.expired(now) for row in self._rows.values() if row.is_leaseless(now)]
+        return sorted(over, key=lambda flight: -flight.expired_for)[:limit]
+
+    def unsent(self, *, spacing: float, limit: int) -> list[int]:
+        """Mark pending flights as sent again and return their ids."""
+        with self._lock:
+            now = self._monotonic()
+            due = [row for row in self._rows.values() if _is_pending(row) and row.sent_at <= now - spacing]
+            due = sorted(due, key=lambda row: row.flight_id)[:limit]
+            for row in due:
+                row.sent_at = now
+        return [row.flight_id for row in due]
+
+    def arguments(self, flight_id: int) -> StoredArguments | None:
+        """Return what a worker needs to run a flight; None: it needs none any more."""
+        with self._lock:
+            row = self._by_id.get(flight_id)
+            if row is None or row.arguments is None:
+                return None
+            return StoredArguments(row.key.stage, row.key.scope, row.key.digest, dict(row.arguments))
 
     def may_take_over(self, lease: float) -> bool:
         """Return True: a process can't lose touch with itself."""
@@ -180,69 +216,56 @@ class MemoryFlights:
     def close(self) -> None:
         """Have nothing to let go of."""
 
-    def _end(self, row: _Row, ttl: float) -> None:
-        now = self._monotonic()
-        row.lease_until, row.expires = None, now + ttl
-        failure = row.failure
-        row.retry_from = now + failure.retry_after if failure is not None and failure.retryable else None
+    def _put(self, row: MemoryRow) -> FlightSnapshot:
+        if row.key.digest not in self._rows:
+            self._make_room()
+        self._rows[row.key.digest] = self._by_id[row.flight_id] = row
+        return row.snapshot(self._monotonic())
 
-    def _held(self, flight_id: int | None, generation: int | None, owner: str) -> _Row | None:
+    def _over(self, held: MemoryRow, now: float, *, created_at: float) -> MemoryRow:
+        """Return the next generation of a flight, which leaves behind what the last one came to."""
+        if held.flight_id in self._settled:
+            del self._settled[held.flight_id]
+            self._size -= held.size
+        takeovers = {Status.RUNNING: held.takeovers + 1, Status.PENDING: held.takeovers}.get(held.status, 0)
+        return MemoryRow(held.key, created_at, flight_id=held.flight_id, takeovers=takeovers)
+
+    def _end(self, row: MemoryRow, ttl: float) -> None:
+        row.end(self._monotonic(), ttl)
+        self._settled[row.flight_id] = None
+        self._size += row.size
+        # The newest stays, however large it is: its followers are on their way to it.
+        while self._size > self._max_size and len(self._settled) > 1:
+            self._drop_oldest()
+
+    def _make_room(self) -> None:
+        while len(self._rows) >= self._max_entries and self._settled:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        row = self._by_id.pop(next(iter(self._settled)))
+        del self._settled[row.flight_id], self._rows[row.key.digest]
+        self._size -= row.size
+
+    def _unmoved(self, row: FlightSnapshot) -> MemoryRow | None:
+        held = self._by_id.get(row.flight_id)
+        if held is None or (held.generation, held.status) != (row.generation, row.status):
+            return None
+        return held
+
+    def _held(self, flight_id: int | None, generation: int | None, owner: str) -> MemoryRow | None:
         row = self._by_id.get(flight_id or 0)
         if row is None or (row.generation, row.owner, row.status) != (generation, owner, Status.RUNNING):
             return None
         return row
 
     def _is_full(self, stage: str, policy: StagePolicy) -> bool:
-        most = policy.max_concurrency
+        most, now = policy.max_concurrency, self._monotonic()
         if most is None:
             return False
         running = (row for row in self._rows.values() if row.key.stage == stage and row.status is Status.RUNNING)
-        return sum(1 for row in running if self._left(row.lease_until) > 0) >= most
+        return sum(1 for row in running if not row.is_leaseless(now)) >= most
 
-    def _is_open(self, row: _Row, *, is_fresh: bool) -> bool:
-        if row.status is Status.RUNNING:
-            return self._left(row.lease_until) <= 0
-        retryable = row.failure is not None and row.failure.retryable and self._left(row.retry_from) <= 0
-        is_past = row.forgotten or is_fresh or self._left(row.expires) <= 0
-        return row.status is Status.CANCELLED or is_past or retryable
 
-    def _left(self, until: float | None) -> float:
-        return 0.0 if until is None else until - self._monotonic()
-
-    def _make_room(self) -> None:
-        if len(self._rows) < self._max_entries:
-            return
-        for digest, row in list(self._rows.items()):
-            if row.status.is_settled:
-                del self._rows[digest], self._by_id[row.flight_id]
-                return
-
-    def _snapshot(self, row: _Row) -> FlightSnapshot:
-        failure = row.failure or Failure("", "", retryable=False)
-        result = row.result
-        return FlightSnapshot(
-            flight_id=row.flight_id,
-            generation=row.generation,
-            status=row.status.value,
-            owner=row.owner,
-            attempts=row.attempts,
-            takeovers=row.takeovers,
-            lease_remaining=None if row.lease_until is None else self._left(row.lease_until),
-            outcome_remaining=None if row.expires is None else self._left(row.expires),
-            retry_remaining=None if row.retry_from is None else self._left(row.retry_from),
-            pending_age=None,
-            server_age=float("inf"),
-            forgotten=row.forgotten,
-            payload=None if result is None else result.payload,
-            encoding="" if result is None else result.encoding,
-            checksum=None if result is None else result.checksum,
-            size=failure.size if result is None else result.size,
-            error_type=failure.error_type,
-            error_message=failure.message,
-            retryable=failure.retryable,
-            model=row.usage.model,
-            input_tokens=row.usage.input_tokens,
-            output_tokens=row.usage.output_tokens,
-            cost=row.usage.cost,
-            has_arguments=False,
-        )
+def _is_pending(row: MemoryRow) -> bool:
+    return row.status is Status.PENDING

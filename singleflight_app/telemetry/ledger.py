@@ -14,7 +14,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Protocol, TypeVar
@@ -83,6 +84,17 @@ class Ledger:
         self._store = store
         for signal, receiver in self._receivers():
             signal.connect(receiver, weak=False)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Count nothing until the block ends: what happens in it is a test's."""
+        for signal, receiver in self._receivers():
+            signal.disconnect(receiver)
+        try:
+            yield
+        finally:
+            if self._store is not None:
+                self.connect(self._store)
 
     def disconnect(self) -> None:
         """Stop counting, flush, and let go of the store; call it before the store's connections close."""
@@ -185,6 +197,7 @@ class Ledger:
 _LEDGER = Ledger()
 connect = _LEDGER.connect
 disconnect = _LEDGER.disconnect
+paused = _LEDGER.paused
 flush = _LEDGER.flush
 reset = _LEDGER.reset
 

@@ -18,6 +18,7 @@ from singleflight_app import (
     ResultTooLarge,
     SingleFlightError,
     StillRunning,
+    testing,
 )
 
 #: design section 3; more may come, none may go
@@ -47,8 +48,9 @@ PROMISED = {
 
 def members() -> Iterator[tuple[str, object]]:
     """Every public function, property and class behind `__all__`, with its name."""
-    for name in singleflight_app.__all__:
-        thing = getattr(singleflight_app, name)
+    named = [(module, name) for module in (singleflight_app, testing) for name in module.__all__]
+    for module, name in named:
+        thing = getattr(module, name)
         yield name, thing if inspect.isclass(thing) or inspect.isfunction(thing) else type(thing)
         if inspect.isclass(thing) and not issubclass(thing, Exception | str):
             for attribute, value in vars(thing).items():

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 import singleflight_app
-from singleflight_app import contrib
+from singleflight_app import contrib, testing
 
 PAGES = sorted((Path(__file__).parents[1] / "typing").glob("*.py"))
 
@@ -36,7 +36,7 @@ def used() -> set[str]:
     return {node.id for node in nodes if isinstance(node, ast.Name)}
 
 
-@pytest.mark.parametrize("name", [*singleflight_app.__all__, *companions()])
+@pytest.mark.parametrize("name", [*singleflight_app.__all__, *testing.__all__, *companions()])
 def test_a_public_name_is_checked_by_the_type_checkers(name: str) -> None:
     """What is not used there may lose its types unnoticed."""
     assert name in used()
