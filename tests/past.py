@@ -3,6 +3,9 @@
 The ORM would write inside the test's transaction, where flights can't see it.
 """
 
+from collections.abc import Collection
+
+from singleflight_app.storage.pool import Database
 from singleflight_app.wiring import runtime
 from tests.nodes import Node
 
@@ -10,6 +13,22 @@ _LEASE_OVER = (
     b"update singleflight_flight set lease_expires_at = clock_timestamp() - interval '1 hour' "
     b"where generation = %(generation)s"
 )
+_EARLIER = b", ".join(
+    column + b" = " + column + b" - make_interval(secs => %(by)s)"
+    for column in (b"lease_expires_at", b"expires_at", b"retry_at", b"created_at", b"sent_at")
+)
+
+
+def pass_time(database: Database, by: float, *, stages: Collection[str]) -> None:
+    """Let all flights of these stages be so many seconds older."""
+    shift = b"update singleflight_flight set " + _EARLIER + b" where stage = any(%(stages)s::text[]) returning id"
+    database.run(shift, {"by": by, "stages": list(stages)})
+
+
+def purge_all(database: Database) -> None:
+    """Let there be no flight and no audit, for tests that look at all there are."""
+    for table in (b"singleflight_flight", b"singleflight_flightevent"):
+        database.run(b"delete from " + table + b" returning id", {})
 
 
 def end_outcome(generation: int | None) -> None:

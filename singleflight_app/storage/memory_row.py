@@ -101,7 +101,7 @@ class MemoryRow:
             payload=result.payload if self.result else None,
             encoding=result.encoding,
             checksum=result.checksum if self.result else None,
-            size=result.size if self.result else failure.size,
+            size=result.size if self.result else failure.size or None,
             error_type=failure.error_type,
             error_message=failure.message,
             retryable=failure.retryable,

@@ -1,244 +1,293 @@
-"""What every queue of background flights keeps, PostgreSQL's and the one in memory: its moves, and their refusals."""
+"""What every store of background flights keeps: the row is the queue, and a message only tells to look at it.
 
-import secrets
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+Beside what test_flight_stores.py says of all flights.
+"""
+
+from dataclasses import replace
 
 import pytest
 
-from singleflight_app.conf import get_settings
-from singleflight_app.domain.flight import OWNER_LOST, Failure, Settled, StoredResult
-from singleflight_app.domain.keys import FlightKey
-from singleflight_app.domain.policy import StagePolicy
-from singleflight_app.domain.records import FlightSnapshot
-from singleflight_app.domain.states import Claim, Status
-from singleflight_app.storage.flights import PostgresFlights
-from singleflight_app.storage.memory import MemoryFlights
-from singleflight_app.storage.pool import Database
+from singleflight_app.domain.flight import OWNER_LOST, Failure
+from singleflight_app.domain.records import Beat, Full
+from singleflight_app.domain.states import Claim
+from tests.held import at_once, results
+from tests.kept import POLICY, KeptQueue, success
+from tests.rows import granted_in, row_in
 
-# pytest-django sees no database in a fixture that is asked for at run time, and then sets none up.
+#: pytest-django makes no database for a fixture that is asked for at run time.
 pytestmark = pytest.mark.django_db
 
-POLICY = StagePolicy(lease_timeout=60, heartbeat_interval=15, wait_timeout=60, pending_timeout=300)
-ARGUMENTS = {"answer": '"a"', "n": "1"}
-SHIFT = (
-    b"update singleflight_flight set lease_expires_at = lease_expires_at - make_interval(secs => %(by)s), "
-    b"expires_at = expires_at - make_interval(secs => %(by)s), "
-    b"created_at = created_at - make_interval(secs => %(by)s), "
-    b"sent_at = sent_at - make_interval(secs => %(by)s) where stage = %(stage)s returning id"
-)
 
+def test_the_first_submission_of_a_key_is_pending_and_the_next_one_sees_the_row(queued: KeptQueue) -> None:
+    """P1: one flight, with the arguments that came first; it has no owner and no lease."""
+    key = queued.key()
 
-@dataclass
-class Kept:
-    """A queue, and the means to let time pass in it."""
+    first = queued.queue.submit(key, label="app.score", arguments={"x": "1"})
+    second = queued.queue.submit(key, label="app.score", arguments={"x": "2"})
 
-    queue: PostgresFlights | MemoryFlights
-    stage: str
-    wait: Callable[[float], object]
-
-    def key(self) -> FlightKey:
-        """Return a key that no other test uses."""
-        return FlightKey(self.stage, "test", secrets.token_bytes(32))
-
-    def submitted(self, key: FlightKey | None = None) -> FlightSnapshot:
-        """Return the row of a flight that was just submitted."""
-        answer = self.queue.submit(key or self.key(), label="", arguments=ARGUMENTS)
-        assert answer is not None
-        assert answer[0]
-        return answer[1]
-
-    def begun(self, row: FlightSnapshot | None = None, owner: str = "worker") -> FlightSnapshot:
-        """Return the row of a flight that a worker runs."""
-        granted = self.queue.grant(
-            row or self.submitted(), Claim.OWNER_NEW, owner=owner, stage=self.stage, policy=POLICY, starts_pending=True
-        )
-        assert isinstance(granted, FlightSnapshot)
-        return granted
-
-    def ended(self) -> FlightSnapshot:
-        """Return the row of a flight that a worker ended."""
-        row = self.begun()
-        result = StoredResult(b"7", "1/json", b"c" * 32, 1)
-        self.queue.settle(Settled(row.flight_id, row.generation, Status.SUCCEEDED, result), owner="worker", ttl=60)
-        return self.read(row)
-
-    def read(self, row: FlightSnapshot) -> FlightSnapshot:
-        """Return the row as it is now."""
-        now = self.queue.read(row.flight_id)
-        assert now is not None
-        return now
-
-
-@pytest.fixture(params=["postgresql", "memory"])
-def kept(request: pytest.FixtureRequest, unique: str) -> Iterator[Kept]:
-    """Both queues in turn."""
-    if request.param == "memory":
-        passed = [0.0]
-        memory = MemoryFlights(entries=1000, monotonic=lambda: passed[0])
-        yield Kept(memory, unique, lambda seconds: passed.append(passed.pop() + seconds))
-        return
-    database = Database(get_settings())
-    yield Kept(PostgresFlights(database), unique, lambda by: database.run(SHIFT, {"by": float(by), "stage": unique}))
-    database.close()
-
-
-def test_the_first_submit_of_a_key_is_queued_and_the_next_one_sees_the_row(kept: Kept) -> None:
-    """Without an owner or a lease, and with what a worker needs."""
-    key = kept.key()
-    row = kept.submitted(key)
-
-    answer = kept.queue.submit(key, label="", arguments={})
-
-    assert answer is not None
-    assert answer[0] is False
-    assert answer[1][:6] == (row.flight_id, row.generation, "pending", "", 0, 0)
-    assert (row.lease_remaining, row.outcome_remaining, row.has_arguments) == (None, None, True)
-    assert row.pending_age is not None
-    assert row.pending_age < 20
-    stored = kept.queue.arguments(row.flight_id)
-    assert stored is not None
-    assert stored == (key.stage, key.scope, key.digest, ARGUMENTS)
-
-
-def test_a_claim_of_a_queued_key_sees_the_row(kept: Kept) -> None:
-    """And so does a poll."""
-    key = kept.key()
-    row = kept.submitted(key)
-
-    answer = kept.queue.claim(key, label="", owner="one", policy=POLICY)
-    (state,) = kept.queue.poll([row.flight_id])
-
-    assert isinstance(answer, tuple)
-    assert (answer[0], answer[1].status) == (False, "pending")
-    assert (state.status, state.lease_remaining) == ("pending", None)
-    assert state.pending_age is not None
-
-
-def test_a_queued_flight_is_begun_by_a_worker_or_after_its_time(kept: Kept) -> None:
-    """A caller that came too early is refused."""
-    first, second = kept.submitted(), kept.submitted()
-    facts = {"owner": "one", "stage": kept.stage, "policy": POLICY}
-
-    assert kept.queue.grant(first, Claim.OWNER_NEW, **facts) is None  # type: ignore[arg-type]
-    begun = kept.begun(first)
-    kept.wait(300)
-    late = kept.queue.grant(second, Claim.OWNER_NEW, **facts)  # type: ignore[arg-type]
-
-    assert (begun.status, begun.owner, begun.attempts, begun.takeovers) == ("running", "worker", 1, 0)
-    assert begun.generation > first.generation
-    assert begun.has_arguments
-    assert isinstance(late, FlightSnapshot)
-
-
-def test_a_flight_that_ended_needs_no_arguments(kept: Kept) -> None:
-    """They are erased with its end."""
-    row = kept.ended()
-
-    assert (row.status, row.has_arguments) == ("succeeded", False)
-    assert kept.queue.arguments(row.flight_id) is None
-
-
-def test_what_is_pending_can_not_be_forgotten_or_expired(kept: Kept) -> None:
-    """There is no outcome and no lease."""
-    row = kept.submitted()
-
-    assert kept.queue.forget(flight_id=row.flight_id) is None
-    assert kept.queue.expire_lease(row.flight_id, actor="mira") is None
-
-
-def test_a_running_flight_is_queued_again_once_its_lease_is_over_for_the_grace(kept: Kept) -> None:
-    """With the arguments that it had; the takeover is counted, and once."""
-    row = kept.begun()
-    kept.wait(61)
-
-    assert kept.queue.queue(row, kind="requeued", policy=POLICY, grace=60) is None
-    kept.wait(60)
-    again = kept.queue.queue(row, kind="requeued", policy=POLICY, grace=60)
-
-    assert again is not None
-    assert (again.status, again.owner, again.attempts, again.takeovers) == ("pending", "", 1, 1)
-    assert again.generation > row.generation
-    assert again.has_arguments
-    assert kept.queue.queue(row, kind="requeued", policy=POLICY, grace=60) is None
-    assert kept.begun(again).takeovers == 1
-
-
-def test_an_outcome_is_queued_over_when_it_is_past_or_not_fresh_enough(kept: Kept) -> None:
-    """With new arguments, and nothing of the old result."""
-    past, fresh = kept.ended(), kept.ended()
-    kept.wait(30)
-    assert kept.queue.queue(past, kind="submitted", policy=POLICY, arguments={}) is None
-
-    again = kept.queue.queue(fresh, kind="submitted", policy=POLICY, arguments={"x": "1"}, is_fresh=True)
-    kept.wait(31)
-    renewed = kept.queue.queue(past, kind="submitted", policy=POLICY, arguments={})
-
-    assert again is not None
-    assert (again.status, again.payload, again.takeovers) == ("pending", None, 0)
-    stored = kept.queue.arguments(again.flight_id)
+    row = row_in(first)
+    assert (first, second) == ((True, row), (False, row_in(second)))
+    assert (row_in(second).flight_id, row_in(second).generation) == (row.flight_id, row.generation)
+    assert (row.status, row.owner, row.attempts, row.lease_remaining) == ("pending", "", 0, None)
+    assert row.has_arguments
+    stored = queued.queue.arguments(row.flight_id)
     assert stored is not None
     assert stored.arguments == {"x": "1"}
-    assert renewed is not None
 
 
-def test_the_sweep_sees_running_flights_whose_lease_is_over_oldest_first(kept: Kept) -> None:
-    """And nothing else: not the pending, not the healthy, not the ended."""
-    first = kept.begun()
-    kept.wait(10)
-    second = kept.begun()
-    kept.ended()
-    kept.wait(55)
-    kept.begun()
-    kept.submitted()
+def test_of_submissions_that_race_one_makes_the_flight(queued: KeptQueue) -> None:
+    """P1: the losers see the row, or None, which means to ask again."""
+    key = queued.key()
 
-    def seen() -> list[tuple[int, int, bool]]:
-        mine = [flight for flight in kept.queue.expired(1000) if flight.stage == kept.stage]
-        return [(flight.flight_id, flight.generation, flight.has_arguments) for flight in mine]
+    answers = results(at_once(8, queued.queue.submit, key, label="", arguments={}))
 
-    assert seen() == [(first.flight_id, first.generation, True)]
-    kept.wait(4)
-    assert [flight_id for flight_id, _, _ in seen()] == [first.flight_id]
-    kept.wait(2)
-    assert [flight_id for flight_id, _, _ in seen()] == [first.flight_id, second.flight_id]
+    assert sum(answer is not None and answer[0] for answer in answers) == 1
 
 
-def test_a_message_is_sent_again_after_the_spacing(kept: Kept) -> None:
-    """Once per spacing, the oldest flights first, up to the limit."""
-    ids = [kept.submitted().flight_id for _ in range(3)]
-    kept.begun()
-    assert not set(ids) & set(kept.queue.unsent(spacing=30, limit=1000))
-    kept.wait(30)
+@pytest.mark.parametrize("state", ["running", "settled"])
+def test_a_submission_leaves_a_flight_that_there_is_alone(queued: KeptQueue, state: str) -> None:
+    """It joins or replays like any caller."""
+    key = queued.key()
+    row = row_in(queued.store.claim(key, label="", owner="one", policy=POLICY))
+    if state == "settled":
+        queued.store.settle(success(row), owner="one", ttl=60)
 
-    sent = [found for found in kept.queue.unsent(spacing=30, limit=1000) if found in ids]
+    seen = queued.queue.submit(key, label="", arguments={"x": "1"})
 
-    assert sorted(sent) == ids
-    assert not set(ids) & set(kept.queue.unsent(spacing=30, limit=1000))
-
-
-def test_a_lost_flight_keeps_no_arguments(kept: Kept) -> None:
-    """It is settled for good."""
-    row = kept.begun()
-    kept.wait(61)
-
-    assert kept.queue.lose(row.flight_id, row.generation, ttl=10, message="gone")
-
-    now = kept.read(row)
-    assert (now.status, now.error_type, now.has_arguments) == ("failed", OWNER_LOST, False)
+    assert seen is not None
+    assert (seen[0], seen[1].generation, seen[1].is_settled) == (False, row.generation, state == "settled")
+    assert queued.queue.arguments(row.flight_id) is None
 
 
-def test_a_lease_that_was_ended_by_hand_fences_its_owner(kept: Kept) -> None:
-    """Neither a beat nor a settle of it matches any more, and the next caller takes over."""
-    row = kept.begun()
+def test_a_worker_starts_a_pending_flight_at_once_and_whoever_waits_when_none_comes(queued: KeptQueue) -> None:
+    """R8: past `pending_timeout` any caller may; no takeover is counted, as nobody had begun."""
+    by_a_worker, by_a_caller = queued.submitted(), queued.submitted()
 
-    moved = kept.queue.expire_lease(row.flight_id, actor="mira")
+    refused = queued.grant(by_a_caller)
+    started = granted_in(queued.start(by_a_worker))
+    queued.wait(101)
+    run = granted_in(queued.grant(by_a_caller))
 
-    assert moved is not None
-    assert (moved.flight_id, moved.generation, moved.stage) == (row.flight_id, row.generation, kept.stage)
-    failed = Settled(row.flight_id, row.generation, Status.FAILED, failure=Failure("a.B", "", retryable=False))
-    assert kept.queue.settle(failed, owner="worker", ttl=10) is None
-    granted = kept.queue.grant(
-        kept.read(row), Claim.OWNER_TAKEOVER, owner="two", stage=kept.stage, policy=replace(POLICY)
-    )
-    assert isinstance(granted, FlightSnapshot)
-    assert (granted.takeovers, granted.attempts) == (1, 2)
+    assert refused is None
+    for row, pending in ((started, by_a_worker), (run, by_a_caller)):
+        assert (row.status, row.attempts, row.takeovers, row.pending_age) == ("running", 1, 0, None)
+        assert row.generation > pending.generation
+
+
+def test_a_pending_flight_tells_its_age(queued: KeptQueue) -> None:
+    """To a claim, to the poll and to who looks; a claim leaves it pending."""
+    key = queued.key()
+    row = row_in(queued.queue.submit(key, label="", arguments={}))
+    queued.wait(50)
+
+    claimed = queued.store.claim(key, label="", owner="one", policy=POLICY)
+    (state,) = queued.store.poll([row.flight_id])
+
+    assert isinstance(claimed, tuple)
+    assert not claimed[0]
+    for seen in (claimed[1], state, queued.read(row)):
+        assert (seen.status, seen.generation, seen.lease_remaining) == ("pending", row.generation, None)
+        assert seen.pending_age is not None
+        assert 50 <= seen.pending_age < 60
+
+
+def test_a_message_that_comes_twice_starts_one_call(queued: KeptQueue) -> None:
+    """C27: of workers that race for a flight one gets it, and who comes later sees that it moved."""
+    row = queued.submitted()
+
+    started = [granted for granted in results(at_once(6, queued.start, row)) if granted is not None]
+
+    assert len(started) == 1
+    assert queued.start(row) is None
+
+
+def test_arguments_are_there_as_long_as_a_worker_may_need_them(queued: KeptQueue) -> None:
+    """Stage, scope, key and text as submitted, through the first worker's death, and gone with the end."""
+    key, text = queued.key(), {"answer": '"\\u0000 \u4f60"', "n": "9007199254740993"}
+    pending = row_in(queued.queue.submit(key, label="", arguments=text))
+    run = granted_in(queued.start(pending))
+
+    stored = queued.queue.arguments(run.flight_id)
+    queued.store.settle(success(run), owner="worker", ttl=60)
+
+    assert stored == (queued.stage, "test", key.digest, text)
+    assert queued.queue.arguments(run.flight_id) is None
+    assert not queued.read(run).has_arguments
+
+
+def test_what_was_never_submitted_has_no_arguments(queued: KeptQueue) -> None:
+    """A call of a foreground caller; a flight that is gone."""
+    assert queued.queue.arguments(queued.claimed().flight_id) is None
+    assert queued.queue.arguments(2**40) is None
+
+
+def test_the_flight_of_a_dead_worker_is_queued_again_after_the_grace(queued: KeptQueue) -> None:
+    """C11, R18: with its arguments, the takeover counted, and the late worker fenced."""
+    run = queued.begun()
+    alive = queued.queue.queue(run, kind="requeued", policy=POLICY)
+    queued.wait(61)
+    in_grace = queued.queue.queue(run, kind="requeued", policy=POLICY, grace=60)
+
+    pending = queued.queue.queue(run, kind="requeued", policy=POLICY)
+
+    assert (alive, in_grace) == (None, None)
+    assert pending is not None
+    assert pending.generation > run.generation
+    assert (pending.status, pending.owner, pending.takeovers, pending.has_arguments) == ("pending", "", 1, True)
+    assert pending.lease_remaining is None
+    assert queued.store.settle(success(run), owner="worker", ttl=60) is None
+    assert queued.store.renew([Beat(run.flight_id, run.generation, 60)], owner="worker") == set()
+    again = granted_in(queued.start(pending, "another"))
+    assert (again.takeovers, again.owner) == (1, "another")
+
+
+def test_of_sweeps_that_meet_one_queues_the_flight(queued: KeptQueue) -> None:
+    """C21: and a later one sees that it moved."""
+    run = queued.begun()
+    queued.wait(61)
+
+    answers = results(at_once(6, queued.queue.queue, run, kind="requeued", policy=POLICY))
+
+    assert sum(answer is not None for answer in answers) == 1
+    assert queued.queue.queue(run, kind="requeued", policy=POLICY) is None
+
+
+def test_an_outcome_is_queued_over_when_it_is_past_or_for_a_fresh_submitter(queued: KeptQueue) -> None:
+    """P2: the new flight has the new arguments, and nothing of the old one."""
+    in_its_ttl, past, fresh = queued.settled(), queued.settled(), queued.settled()
+    refused = queued.queue.queue(in_its_ttl, kind="submitted", policy=POLICY, arguments={"x": "2"})
+    early = queued.queue.queue(fresh, kind="submitted", policy=POLICY, arguments={"x": "2"}, is_fresh=True)
+    queued.wait(61)
+
+    late = queued.queue.queue(past, kind="submitted", policy=POLICY, arguments={"x": "2"})
+
+    assert refused is None
+    for row, old in ((early, fresh), (late, past)):
+        assert row is not None
+        assert row.generation > old.generation
+        assert (row.flight_id, row.status, row.payload, row.takeovers) == (old.flight_id, "pending", None, 0)
+        assert (row.outcome_remaining, row.forgotten) == (None, False)
+        stored = queued.queue.arguments(row.flight_id)
+        assert stored is not None
+        assert stored.arguments == {"x": "2"}
+
+
+def test_a_flight_is_queued_over_the_generation_that_was_seen(queued: KeptQueue) -> None:
+    """P3: a decision made a generation ago is refused, although the row is open again."""
+    seen = queued.settled()
+    queued.wait(61)
+    newer = granted_in(queued.grant(seen))
+    queued.store.settle(success(newer), owner="two", ttl=60)
+    queued.wait(61)
+
+    assert queued.queue.queue(seen, kind="submitted", policy=POLICY, arguments={}) is None
+
+
+def test_the_sweep_sees_running_flights_whose_lease_is_over_the_oldest_first(queued: KeptQueue) -> None:
+    """C21: no more of them than it asked for, and what it needs to decide."""
+    oldest = queued.begun()
+    queued.wait(30)
+    older = queued.claimed()
+    queued.submitted()
+    queued.settled()
+    queued.wait(61)
+    alive = queued.claimed()
+
+    seen = queued.queue.expired(100)
+
+    assert [row.flight_id for row in seen] == [oldest.flight_id, older.flight_id]
+    assert alive.flight_id not in {row.flight_id for row in seen}
+    first, second = seen
+    assert (first.stage, first.generation, first.takeovers) == (queued.stage, oldest.generation, 0)
+    assert (first.has_arguments, second.has_arguments) == (True, False)
+    assert 31 <= first.expired_for < 40
+    assert 1 <= second.expired_for < 10
+    assert [row.flight_id for row in queued.queue.expired(1)] == [oldest.flight_id]
+
+
+def test_a_message_is_sent_again_after_the_spacing(queued: KeptQueue) -> None:
+    """C27: for pending flights alone, the first submitted first, and then not before its time has come once more."""
+    first, second = queued.submitted(), queued.submitted()
+    queued.begun()
+    early = queued.queue.unsent(spacing=30, limit=100)
+    queued.wait(31)
+
+    limited = queued.queue.unsent(spacing=30, limit=1)
+    rest = queued.queue.unsent(spacing=30, limit=100)
+    none = queued.queue.unsent(spacing=30, limit=100)
+    queued.wait(31)
+    again = queued.queue.unsent(spacing=30, limit=100)
+
+    assert (early, limited, rest, none) == ([], [first.flight_id], [second.flight_id], [])
+    assert sorted(again) == [first.flight_id, second.flight_id]
+
+
+def test_a_flight_that_is_queued_again_counts_as_just_sent(queued: KeptQueue) -> None:
+    """Who queues it sends its message."""
+    run = queued.begun()
+    queued.wait(61)
+    queued.queue.queue(run, kind="requeued", policy=POLICY)
+
+    assert queued.queue.unsent(spacing=30, limit=100) == []
+
+
+def test_of_sweeps_that_meet_one_sends_a_message_again(queued: KeptQueue) -> None:
+    """A second message would harm nothing, but ten sweeps must not send ten."""
+    rows = [queued.submitted() for _ in range(5)]
+    queued.wait(31)
+
+    sent = results(at_once(4, queued.queue.unsent, spacing=30, limit=100))
+
+    assert sorted(sum(sent, [])) == sorted(row.flight_id for row in rows)  # noqa: RUF017 (four short lists)
+
+
+def test_a_flight_that_kills_its_workers_is_lost(queued: KeptQueue) -> None:
+    """C15: its arguments go, it is in no queue any more, and it is replayed as a failure."""
+    run = queued.begun()
+    queued.wait(61)
+
+    lost = queued.queue.lose(run.flight_id, run.generation, ttl=60, message="died")
+
+    now = queued.read(run)
+    assert lost
+    assert now.settled().failure == Failure(OWNER_LOST, "died", retryable=False)
+    assert queued.queue.arguments(run.flight_id) is None
+    assert queued.queue.expired(100) == []
+    assert queued.start(now) is None
+
+
+def test_a_pending_flight_has_no_owner_to_lose_and_no_outcome_to_forget(queued: KeptQueue) -> None:
+    """Whoever asks anew gets its call, which has not begun."""
+    row = queued.submitted()
+    queued.wait(1000)
+
+    assert not queued.queue.lose(row.flight_id, row.generation, ttl=60, message="died")
+    assert queued.store.forget(flight_id=row.flight_id) is None
+    assert queued.queue.expire_lease(row.flight_id, actor="test") is None
+    assert queued.read(row).status == "pending"
+
+
+def test_a_pending_flight_takes_no_room(queued: KeptQueue) -> None:
+    """`max_concurrency` counts running calls; a worker for which there is no room is told so."""
+    one_call = replace(POLICY, max_concurrency=1)
+    first, second = queued.submitted(), queued.submitted()
+    started, refused = (queued.start(row, policy=one_call) for row in (first, second))
+
+    assert granted_in(started).generation > first.generation
+    assert isinstance(refused, Full)
+    assert queued.read(second).status == "pending"
+
+
+def test_a_lease_that_is_ended_by_hand_fences_its_owner_at_once(queued: KeptQueue) -> None:
+    """R16: it is told which flight; anyone may take it over; there is nothing to end twice once it is settled."""
+    row, settled = queued.claimed(), queued.settled()
+
+    ended = queued.queue.expire_lease(row.flight_id, actor="mira")
+
+    assert ended is not None
+    assert (ended.flight_id, ended.generation, ended.stage, ended.already) == (*row[:2], queued.stage, False)
+    assert queued.store.settle(success(row), owner="one", ttl=60) is None
+    assert queued.store.renew([Beat(row.flight_id, row.generation, 60)], owner="one") == set()
+    assert granted_in(queued.grant(row, Claim.OWNER_TAKEOVER)).takeovers == 1
+    assert queued.queue.expire_lease(settled.flight_id, actor="mira") is None
+    assert queued.queue.expire_lease(2**40, actor="mira") is None

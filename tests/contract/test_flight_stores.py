@@ -3,105 +3,22 @@
 Long, since a contract that is read in two places is two contracts.
 """
 
-import secrets
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from decimal import Decimal
-from typing import TypeVar
+from dataclasses import replace
 
 import pytest
 
-from singleflight_app.conf import get_settings
-from singleflight_app.domain.flight import OWNER_LOST, Failure, Settled, StoredResult, Usage
-from singleflight_app.domain.keys import FlightKey
-from singleflight_app.domain.policy import StagePolicy
+from singleflight_app.domain.flight import OWNER_LOST, Failure, Settled, Usage
 from singleflight_app.domain.records import Beat, FlightSnapshot, Full, Progress
 from singleflight_app.domain.states import Claim, Status
-from singleflight_app.engine.ports import FlightStore
-from singleflight_app.storage.flights import PostgresFlights
-from singleflight_app.storage.memory import MemoryFlights
-from singleflight_app.storage.pool import Database
-from tests.held import begin, results
+from tests.held import at_once, results
+from tests.kept import POLICY, RESULT, Kept, failure, success
 from tests.rows import granted_in, row_in
 
-T = TypeVar("T")
+#: pytest-django makes no database for a fixture that is asked for at run time.
+pytestmark = pytest.mark.django_db
 
-POLICY = StagePolicy(lease_timeout=60, heartbeat_interval=15, wait_timeout=60)
 ONE_CALL = replace(POLICY, max_concurrency=1)
-USAGE = Usage("small-1", 100, 20, Decimal("0.000000001"))
-RESULT = StoredResult(b"\x00\xff payload", "1/json/gzip", b"c" * 32, 99)
-SHIFT = (
-    b"update singleflight_flight set lease_expires_at = lease_expires_at - make_interval(secs => %(by)s), "
-    b"expires_at = expires_at - make_interval(secs => %(by)s), retry_at = retry_at - make_interval(secs => %(by)s) "
-    b"where stage = %(stage)s returning id"
-)
-
-
-@dataclass
-class Kept:
-    """A store, and the means to let time pass in it."""
-
-    store: FlightStore
-    stage: str
-    wait: Callable[[float], object]
-
-    def key(self) -> FlightKey:
-        """Return a key that no other test uses."""
-        return FlightKey(self.stage, "test", secrets.token_bytes(32))
-
-    def claimed(self, owner: str = "one") -> FlightSnapshot:
-        """Return the row of a flight that was just claimed."""
-        answer = self.store.claim(self.key(), label="", owner=owner, policy=POLICY)
-        assert isinstance(answer, tuple)
-        is_new, row = answer
-        assert is_new
-        return row
-
-    def settled(self, end: Settled | None = None) -> FlightSnapshot:
-        """Return the row of a flight that was just settled, by default as a success with a TTL of 60 s."""
-        row = self.claimed()
-        written = end or success(row)
-        self.store.settle(
-            Settled(row.flight_id, row.generation, written.status, written.result, written.failure),
-            owner="one",
-            ttl=60,
-        )
-        return self.read(row)
-
-    def read(self, row: FlightSnapshot) -> FlightSnapshot:
-        """Return the row as it is now."""
-        now = self.store.read(row.flight_id)
-        assert now is not None
-        return now
-
-    def grant(self, row: FlightSnapshot, claim: Claim = Claim.OWNER_NEW, owner: str = "two") -> FlightSnapshot | None:
-        """Try to grant a new generation over the row as it was seen."""
-        granted = self.store.grant(row, claim, owner=owner, stage=self.stage, policy=POLICY)
-        assert not isinstance(granted, Full)
-        return granted
-
-
-def success(row: FlightSnapshot) -> Settled:
-    return Settled(row.flight_id, row.generation, Status.SUCCEEDED, RESULT, usage=USAGE)
-
-
-def failure(*, retryable: bool = False) -> Settled:
-    return Settled(0, 0, Status.FAILED, failure=Failure("app.Refused", "refused", retryable))
-
-
-@pytest.fixture(params=["postgresql", "memory"])
-def kept(request: pytest.FixtureRequest, unique: str) -> Iterator[Kept]:
-    """Both stores in turn."""
-    if request.param == "memory":
-        passed = [0.0]
-        memory = MemoryFlights(entries=1000, monotonic=lambda: passed[0])
-        yield Kept(memory, unique, lambda seconds: passed.append(passed.pop() + seconds))
-        return
-    request.getfixturevalue("db")
-    database = Database(get_settings())
-    yield Kept(PostgresFlights(database), unique, lambda by: database.run(SHIFT, {"by": float(by), "stage": unique}))
-    database.close()
 
 
 def test_the_first_claim_of_a_key_is_granted_and_the_next_one_sees_the_row(kept: Kept) -> None:
@@ -134,7 +51,9 @@ def test_of_claims_that_race_one_is_granted(kept: Kept) -> None:
     """P1: the losers get the row, or None, which means to ask again."""
     key = kept.key()
 
-    answers = _race(lambda: kept.store.claim(key, label="", owner=threading.current_thread().name, policy=POLICY), 8)
+    answers = results(
+        at_once(8, lambda: kept.store.claim(key, label="", owner=threading.current_thread().name, policy=POLICY))
+    )
 
     assert sum(isinstance(answer, tuple) and answer[0] for answer in answers) == 1
 
@@ -194,7 +113,7 @@ def test_an_expired_lease_is_taken_over_once(kept: Kept) -> None:
     kept.wait(61)
     seen = kept.read(row)
 
-    granted = [new for new in _race(lambda: kept.grant(seen, Claim.OWNER_TAKEOVER), 6) if new is not None]
+    granted = [new for new in results(at_once(6, kept.grant, seen, Claim.OWNER_TAKEOVER)) if new is not None]
 
     assert len(granted) == 1
     assert granted[0].generation > row.generation
@@ -466,7 +385,7 @@ def test_a_row_that_moved_is_no_lack_of_room(kept: Kept) -> None:
 def test_claims_that_race_never_pass_the_limit(kept: Kept) -> None:
     """Eight keys at once, three places: three are granted, the others are told."""
     policy = replace(POLICY, max_concurrency=3)
-    answers = _race(lambda: kept.store.claim(kept.key(), label="", owner="one", policy=policy), 8)
+    answers = results(at_once(8, lambda: kept.store.claim(kept.key(), label="", owner="one", policy=policy)))
 
     assert sum(isinstance(answer, Full) for answer in answers) == 5
     assert sum(isinstance(answer, tuple) and answer[0] for answer in answers) == 3
@@ -520,13 +439,3 @@ def test_a_store_that_answered_may_be_taken_over_from(kept: Kept) -> None:
     kept.claimed()
 
     assert kept.store.may_take_over(3600)
-
-
-def _race(move: Callable[[], T], count: int) -> list[T]:
-    barrier = threading.Barrier(count)
-
-    def work() -> T:
-        barrier.wait(20)
-        return move()
-
-    return results([begin(work) for _ in range(count)])

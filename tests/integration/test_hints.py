@@ -5,9 +5,6 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from redis import Redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from config.servers import start_servers
 from singleflight_app.domain.keys import FlightKey, flight_key
@@ -16,7 +13,7 @@ from singleflight_app.domain.records import Hint
 from singleflight_app.engine.following import Following
 from singleflight_app.engine.rim import ThreadBell, finish
 from singleflight_app.notify.null import NullNotifier
-from singleflight_app.notify.redis_stream import PAUSE, RedisStreamNotifier, connect
+from singleflight_app.notify.redis_stream import RedisStreamNotifier, connect
 from singleflight_app.storage.memory import MemoryFlights
 from tests.held import PATIENCE, Counted, Held, begin
 from tests.nodes import Node, nodes
@@ -32,83 +29,6 @@ NEVER = 3600.0  #: a poll interval that no test lives to see
 def redis() -> Client:
     start_servers()
     return connect("default")
-
-
-@pytest.fixture
-def notifier(redis: Client, unique: str) -> RedisStreamNotifier:
-    return RedisStreamNotifier(redis, namespace=unique, length=100)
-
-
-def stream_of(namespace: str, stage: str = "score") -> str:
-    return f"singleflight:{namespace}:hints:{stage}"
-
-
-def test_a_hint_is_heard_by_every_process(notifier: RedisStreamNotifier, redis: Client, unique: str) -> None:
-    """Each listener has a position of its own; a stream is no queue."""
-    others = [RedisStreamNotifier(redis, namespace=unique, length=100) for _ in range(2)]
-    for other in others:
-        assert other.open("score") is True
-        assert other.open("score") is False
-
-    notifier.publish([("score", Hint(b"\x00\xff" * 16, 7))])
-
-    for other in others:
-        assert other.read(["score"], 5) == [Hint(b"\x00\xff" * 16, 7)]
-        assert other.read(["score"], 0.01) == []
-
-
-def test_what_was_sent_before_the_first_read_is_heard(notifier: RedisStreamNotifier) -> None:
-    """R9: reading starts from where the stage was opened, never blindly from the end."""
-    notifier.publish([("score", Hint(b"before", 1))])
-    notifier.open("score")
-    notifier.publish([("score", Hint(b"after", 2))])
-
-    assert notifier.read(["score"], 5) == [Hint(b"after", 2)]
-
-
-def test_several_stages_are_read_at_once(notifier: RedisStreamNotifier) -> None:
-    """One read for all stages that somebody of this process waits for."""
-    for stage in ("score", "report", "quiet"):
-        notifier.open(stage)
-    notifier.publish([("report", Hint(b"r", 1))])
-    notifier.publish([("score", Hint(b"s", 2))])
-
-    assert set(notifier.read(["score", "report", "quiet"], 5)) == {Hint(b"r", 1), Hint(b"s", 2)}
-
-
-def test_a_stream_keeps_to_its_length(notifier: RedisStreamNotifier, redis: Client, unique: str) -> None:
-    """P4: bounded, give or take what Redis trims in one go."""
-    for number in range(1000):
-        notifier.publish([("score", Hint(b"key", number))])
-
-    assert redis.xlen(stream_of(unique)) < 300
-
-
-def test_a_trimmed_or_flushed_stream_is_read_on(notifier: RedisStreamNotifier, redis: Client, unique: str) -> None:
-    """C20: hints get lost, later ones are heard."""
-    notifier.open("score")
-    notifier.publish([("score", Hint(b"lost", 1))])
-    redis.delete(stream_of(unique))
-    notifier.publish([("score", Hint(b"heard", 2))])
-
-    assert notifier.read(["score"], 5) == [Hint(b"heard", 2)]
-
-
-def test_a_redis_that_is_away_is_an_error_to_read_and_none_to_publish(unique: str, failures: list[str]) -> None:
-    """P6: the publisher goes on, and pays for one try per outage and second, not one per hint."""
-    now = [0.0]
-    nowhere = Redis(unix_socket_path="/nonexistent/redis.sock", retry=Retry(NoBackoff(), 0))
-    away = RedisStreamNotifier(nowhere, namespace=unique, length=100, monotonic=lambda: now[0])
-
-    for _ in range(3):
-        away.publish([("score", Hint(b"key", 1))])
-    tried = list(failures)
-    now[0] += PAUSE
-    away.publish([("score", Hint(b"key", 1))])
-
-    assert (tried, failures) == (["notify"], ["notify", "notify"])
-    with pytest.raises(ConnectionError):
-        away.open("score")
 
 
 def test_a_follower_is_woken_by_the_hint_alone(redis: Client, unique: str) -> None:
