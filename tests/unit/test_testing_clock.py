@@ -89,7 +89,7 @@ def test_whoever_waits_for_a_hung_call_is_told(flights: Flights) -> None:
     held = Held(None)
     running = begin(score, "a", held)
     held.wait_until_begun()
-    follower = begin(score, "a")
+    follower = begin(score.options(wait_timeout=1000), "a")
     until_waiting(flights)
 
     flights.advance(600)

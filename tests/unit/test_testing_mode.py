@@ -126,10 +126,11 @@ def test_nothing_is_left_behind() -> None:
             score("b")
         queued.submit("c")
         flights.run_pending()
-        assert set(threading.enumerate()) == threads
+        assert set(threading.enumerate()) <= threads  # those of an earlier test may end meanwhile
         assert receivers() != listening
 
-    assert (set(threading.enumerate()), receivers()) == (threads, listening)
+    assert set(threading.enumerate()) <= threads
+    assert receivers() == listening
     assert wiring._runtime is None
 
 
