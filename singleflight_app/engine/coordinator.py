@@ -20,10 +20,10 @@ from singleflight_app.domain.flight import Outcome
 from singleflight_app.domain.keys import FlightKey
 from singleflight_app.domain.states import Layer, Role, Status
 from singleflight_app.engine import threads
+from singleflight_app.engine.answering import ended_by, outcome_of
 from singleflight_app.engine.call import Asked, Call, Ended
 from singleflight_app.engine.claiming import Claiming
 from singleflight_app.engine.context import refuse_reentry
-from singleflight_app.engine.failures import exception_of
 from singleflight_app.engine.following import Following
 from singleflight_app.engine.guard import Breakers
 from singleflight_app.engine.handles import AsyncFlightHandle, FlightHandle
@@ -34,7 +34,7 @@ from singleflight_app.engine.local import LocalFlight, LocalFlights, Shared, Tur
 from singleflight_app.engine.looping import Around, LoopRim, Workers
 from singleflight_app.engine.owning import Owning
 from singleflight_app.engine.ports import FlightStore, Memory, Notifier, ReplayCache
-from singleflight_app.engine.replaying import Replaying, copy_of, opened
+from singleflight_app.engine.replaying import Replaying
 from singleflight_app.engine.rim import Rim, ThreadRim, finish
 from singleflight_app.engine.room import Room
 from singleflight_app.engine.settling import Settling
@@ -142,7 +142,7 @@ class Coordinator:
         """Return the way back to a flight of this call's key."""
 
         def wait(handle: FlightHandle[R], timeout: float | None) -> Outcome[R]:
-            return _outcome(call, *finish(self._wait_for(call, handle, timeout, self.thread_rim())))
+            return outcome_of(call, *finish(self._wait_for(call, handle, timeout, self.thread_rim())))
 
         return FlightHandle(call.key.stage, flight_id, generation, wait)
 
@@ -150,7 +150,7 @@ class Coordinator:
         """Return the way back to a flight of this call's key, for a caller on an event loop."""
 
         async def wait(handle: AsyncFlightHandle[R], timeout: float | None) -> Outcome[R]:
-            return _outcome(call, *await self._wait_for(call, handle, timeout, self.loop_rim()))
+            return outcome_of(call, *await self._wait_for(call, handle, timeout, self.loop_rim()))
 
         return AsyncFlightHandle(call.key.stage, flight_id, generation, wait)
 
@@ -217,7 +217,7 @@ class Coordinator:
             raise asked.still_running(self._monotonic()) from None
         if turn is Turn.LEAD:
             return await asked.rim.apart(self._lead(asked), left=asked.leave, unbegun=partial(self._hand_over, asked))
-        return _shared(asked.call, flight.shared) if turn is Turn.SHARE else None
+        return ended_by(asked.call, flight.shared) if turn is Turn.SHARE else None
 
     async def _lead(self, asked: Asked[R]) -> Ended[R]:
         """Take the leader's turn, and tell the others; it ends when its call does, even if its caller is gone."""
@@ -252,7 +252,7 @@ class Coordinator:
             usage=settled.usage,
             failed=settled.status is not Status.SUCCEEDED,
         )
-        return _outcome(call, ended, waited)
+        return outcome_of(call, ended, waited)
 
     async def _wait_for(
         self,
@@ -277,35 +277,3 @@ class Coordinator:
         # Not announced: the request was counted when it was made, and a handle may be asked any number of times.
         settled = await self._large.fetched(rim, row.settled())
         return Ended(settled, Role.FOLLOWER, Layer.DATABASE), self._monotonic() - started
-
-
-def _shared(call: Call[R], shared: Shared | None) -> Ended[R] | None:
-    """Return the end that this process's leader came to; None: this caller's codec can't read it."""
-    if shared is None:
-        return None
-    role = Role.REPLAY if shared.role is Role.REPLAY else Role.FOLLOWER
-    copy = copy_of(call, shared.settled)
-    if copy is None and shared.settled.result is not None:
-        return None
-    return Ended(shared.settled, role, Layer.PROCESS, copy=copy)
-
-
-def _outcome(call: Call[R], ended: Ended[R], waited: float) -> Outcome[R]:
-    """Give one caller its own copy, or raise the exception that stands for the end."""
-    settled = ended.settled
-    if ended.error is not None:
-        raise ended.error
-    if settled.result is None:
-        raise exception_of(settled, call.policy)
-    value = ended.copy[0] if ended.copy is not None else opened(call, settled.result)
-    return Outcome(
-        value,
-        ended.role,
-        ended.layer,
-        settled.generation,
-        settled.flight_id,
-        waited,
-        superseded=settled.superseded,
-        degraded=settled.degraded,
-        usage=settled.usage,
-    )
