@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
-PATIENCE = 20.0  #: seconds after which a test has failed, wherever it waits
+PATIENCE = 40.0  #: seconds after which a test has failed, wherever it waits
 
 
 class Held(Generic[T]):
