@@ -158,7 +158,8 @@ def blobs_of(settings: Settings) -> Blobs:
 def _redis(settings: Settings) -> tuple[ReplayCache, Notifier]:
     if settings.cache is None or settings.mode == "local":
         return NoReplayCache(), NullNotifier()
-    from singleflight_app.notify.redis_stream import RedisStreamNotifier, connect  # noqa: PLC0415  (an extra)
+    from singleflight_app.notify.clients import connect  # noqa: PLC0415  (an extra)
+    from singleflight_app.notify.redis_stream import RedisStreamNotifier  # noqa: PLC0415
     from singleflight_app.outcomes.cache import RedisReplayCache  # noqa: PLC0415
 
     client = connect(settings.cache)

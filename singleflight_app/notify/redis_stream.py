@@ -1,18 +1,20 @@
 """Hints over Redis streams: one per stage, of capped length.
 
 A position is remembered per stage and read on from there, never blindly from the end: what was sent
-between a claim and the first read is still in the stream.
+between a claim and the first read is still in the stream. All streams of a namespace are in one hash slot,
+so that a cluster can read several at once.
 """
 
 import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from redis.exceptions import RedisError
+from redis.exceptions import RedisClusterException, RedisError
 
 from singleflight_app.domain.records import Hint
 from singleflight_app.telemetry.signals import announce, coordination_failed
 
+ERRORS = (RedisError, RedisClusterException)  #: a cluster's client raises both
 PAUSE = 1.0  #: seconds without sending after a failure
 _BATCH = 1000
 
@@ -31,7 +33,7 @@ class RedisStreamNotifier:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client, self._length, self._monotonic = client, length, monotonic
-        self._prefix = f"singleflight:{namespace}:hints:"
+        self._prefix = f"{{singleflight:{namespace}}}:hints:"
         self._positions: dict[str, bytes] = {}
         self._paused_until = float("-inf")
 
@@ -45,7 +47,7 @@ class RedisStreamNotifier:
                     fields = {"d": hint.digest, "g": hint.generation, **({"f": 1} if hint.is_floor else {})}
                     trip.xadd(self._prefix + stage, fields, maxlen=self._length, approximate=True)
                 trip.execute()
-        except RedisError as exc:
+        except ERRORS as exc:
             self._paused_until = self._monotonic() + PAUSE
             announce(coordination_failed, component="notify", error=type(exc).__name__)
 
@@ -56,7 +58,7 @@ class RedisStreamNotifier:
             return False
         try:
             newest = self._client.xrevrange(name, count=1)
-        except RedisError as exc:
+        except ERRORS as exc:
             raise ConnectionError(str(exc)) from exc
         self._positions[name] = _earlier(newest[0][0], back) if newest else b"0-0"
         return True
@@ -66,7 +68,7 @@ class RedisStreamNotifier:
         names = {name: self._positions[name] for name in (self._prefix + stage for stage in stages)}
         try:
             answer = self._client.xread(names, count=_BATCH, block=max(1, int(timeout * 1000)))
-        except RedisError as exc:
+        except ERRORS as exc:
             # A server that comes back empty would count from a smaller id; the poll covers the gap.
             self._positions.clear()
             raise ConnectionError(str(exc)) from exc
@@ -80,28 +82,3 @@ class RedisStreamNotifier:
 def _earlier(position: bytes, back: float) -> bytes:
     """Return a position some seconds before one: it begins with its time in milliseconds."""
     return position if not back else b"%d-0" % max(0, int(position.partition(b"-")[0]) - int(back * 1000))
-
-
-def connect(alias: str) -> Any:  # noqa: ANN401  (redis.Redis or a cluster client)
-    """Return a client on a django-redis alias's primary that fails fast instead of backing off for seconds."""
-    from django_redis import get_redis_connection  # noqa: PLC0415  (an extra)
-    from redis import ConnectionPool, Redis  # noqa: PLC0415
-    from redis.backoff import NoBackoff  # noqa: PLC0415
-    from redis.exceptions import ConnectionError as RedisConnectionError  # noqa: PLC0415
-    from redis.retry import Retry  # noqa: PLC0415
-
-    client = get_redis_connection(alias, write=True)
-    if type(client) is not Redis or type(client.connection_pool) is not ConnectionPool:
-        return client
-    pool = client.connection_pool
-    bounds = {"socket_timeout": 1.0, "socket_connect_timeout": 1.0}
-    # A dead pooled connection is replaced at once; a server that hangs is not asked twice.
-    retry = Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,))
-    given = {name: value for name, value in pool.connection_kwargs.items() if value is not None}
-    return Redis.from_pool(
-        ConnectionPool(
-            connection_class=pool.connection_class,
-            max_connections=pool.max_connections,
-            **{**bounds, **given, "retry": retry},
-        )
-    )

@@ -6,6 +6,7 @@ it must write; both keep a late or paused writer from bringing an old outcome ba
 milliseconds. Each script touches one key, so that a cluster runs it.
 """
 
+import hashlib
 import json
 import secrets
 import time
@@ -13,8 +14,7 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
-from redis import Redis
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoScriptError, RedisClusterException, RedisError
 
 from singleflight_app.domain.exceptions import CoordinationUnavailable
 from singleflight_app.domain.flight import Settled, StoredResult, Usage
@@ -22,6 +22,7 @@ from singleflight_app.domain.records import Kept, Looked, Ticket
 from singleflight_app.domain.states import Status
 from singleflight_app.telemetry.signals import announce, coordination_failed
 
+ERRORS = (RedisError, RedisClusterException)  #: a cluster's client raises both
 WRITE_WITHIN = 5.0  #: seconds after its row was read or settled in which an outcome may be written
 FLOOR_SECONDS = 60.0  #: outlives WRITE_WITHIN by far
 PAUSE = 1.0  #: seconds without Redis after a failure, so that an outage costs one timeout, not one per caller
@@ -31,10 +32,12 @@ _KEEP_AT_LEAST = (
     "local function keep_for(ms) if redis.call('PTTL', KEYS[1]) < ms then redis.call('PEXPIRE', KEYS[1], ms) end end "
 )
 #: ARGV: epoch to begin with, lifetime of an empty hash. Returns payload and what is left of it, or nil, now, epoch.
+#: The write that changes nothing is refused by a replica: nobody is answered by a primary that was replaced.
 _LOOK = (
     _NOW
     + _KEEP_AT_LEAST
     + """
+redis.call('HDEL', KEYS[1], '')
 local v = redis.call('HMGET', KEYS[1], 'p', 'g', 'x', 'f', 'e')
 if v[1] and tonumber(v[3]) > now and tonumber(v[2]) > tonumber(v[4] or '0') then return {v[1], tonumber(v[3]) - now} end
 local epoch = v[5]
@@ -75,6 +78,20 @@ return 1
 )
 
 
+class _Script:
+    """A script that touches one key; a server that does not know it yet is sent the text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self.sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+    def run(self, client: Any, key: bytes, arguments: Sequence[Any]) -> Any:  # noqa: ANN401  (what Lua returns)
+        try:
+            return client.evalsha(self.sha, 1, key, *arguments)
+        except NoScriptError:
+            return client.eval(self._text, 1, key, *arguments)
+
+
 class RedisReplayCache:
     """Successes of all processes, near the caller; failures of Redis are announced and cost latency only."""
 
@@ -90,7 +107,7 @@ class RedisReplayCache:
         self._prefix = f"singleflight:{namespace}:outcome:".encode()
         self._ticket_lifetime = int(ticket_lifetime * 1000)
         self._client = client
-        self._look, self._keep, self._raise_floor = map(client.register_script, (_LOOK, _KEEP, _RAISE_FLOOR))
+        self._look, self._keep, self._raise_floor = map(_Script, (_LOOK, _KEEP, _RAISE_FLOOR))
         self._paused_until = float("-inf")
         self._is_failing = False
 
@@ -102,10 +119,9 @@ class RedisReplayCache:
         if self._is_failing:
             self._paused_until = now + PAUSE  # one caller finds out whether Redis is back; the others go on without
         try:
-            payload, number, *epoch = self._look(
-                keys=[self._prefix + digest], args=[secrets.token_hex(8), self._ticket_lifetime]
-            )
-        except RedisError as exc:
+            arguments = [secrets.token_hex(8), self._ticket_lifetime]
+            payload, number, *epoch = self._look.run(self._client, self._prefix + digest, arguments)
+        except ERRORS as exc:
             self._failed(exc)
             return Looked()
         self._is_failing, self._paused_until = False, float("-inf")
@@ -121,7 +137,7 @@ class RedisReplayCache:
             return
         try:
             self._send(offers)
-        except RedisError as exc:
+        except ERRORS as exc:
             self._failed(exc)
 
     def _offer(self, kept: Kept) -> tuple[bytes, list[Any]] | None:
@@ -134,33 +150,30 @@ class RedisReplayCache:
         return self._prefix + kept.digest, arguments
 
     def _send(self, offers: list[tuple[bytes, list[Any]]]) -> None:
-        if isinstance(self._client, Redis):  # a cluster's pipeline takes no scripts
-            with self._client.pipeline(transaction=False) as trip:
-                for key, arguments in offers:
-                    trip.evalsha(self._keep.sha, 1, key, *arguments)
-                answers = trip.execute(raise_on_error=False)
-            errors = [answer for answer in answers if isinstance(answer, RedisError)]
-            if not errors:
-                return
-            if not all(isinstance(error, NoScriptError) for error in errors):
-                raise errors[0]
-        # One by one the script is loaded where it is missing; offering an outcome twice changes nothing.
-        for key, arguments in offers:
-            self._keep(keys=[key], args=arguments)
+        with self._client.pipeline(transaction=False) as trip:
+            for key, arguments in offers:
+                # Not by its method: a cluster's pipeline refuses that, for scripts of several keys.
+                trip.execute_command("EVALSHA", self._keep.sha, 1, key, *arguments)
+            answers = trip.execute(raise_on_error=False)
+        errors = [answer for answer in answers if isinstance(answer, Exception)]
+        if not all(isinstance(error, NoScriptError) for error in errors):
+            raise next(error for error in errors if not isinstance(error, NoScriptError))
+        if errors:
+            # One by one the script is loaded where it is missing; offering an outcome twice changes nothing.
+            for key, arguments in offers:
+                self._keep.run(self._client, key, arguments)
 
     def raise_floor(self, digest: bytes, generation: int) -> None:
         """Refuse generations up to this one from now on; raise CoordinationUnavailable if unconfirmed."""
         try:
-            self._raise_floor(
-                keys=[self._prefix + digest],
-                args=[generation, secrets.token_hex(8), int(FLOOR_SECONDS * 1000)],
-            )
-        except RedisError as exc:
+            arguments = [generation, secrets.token_hex(8), int(FLOOR_SECONDS * 1000)]
+            self._raise_floor.run(self._client, self._prefix + digest, arguments)
+        except ERRORS as exc:
             self._failed(exc)
             problem = "Redis did not confirm that the outcome is dropped from the replay cache; forget it again"
             raise CoordinationUnavailable(problem) from exc
 
-    def _failed(self, exc: RedisError) -> None:
+    def _failed(self, exc: Exception) -> None:
         self._is_failing, self._paused_until = True, self._monotonic() + PAUSE
         announce(coordination_failed, component="cache", error=type(exc).__name__)
 

@@ -17,8 +17,9 @@ from redis.retry import Retry
 from config.servers import start_servers
 from singleflight_app.domain.records import FLOORS, Hint
 from singleflight_app.engine.ports import Notifier
+from singleflight_app.notify.clients import connect
 from singleflight_app.notify.null import NullNotifier
-from singleflight_app.notify.redis_stream import PAUSE, RedisStreamNotifier, connect
+from singleflight_app.notify.redis_stream import PAUSE, RedisStreamNotifier
 from tests.embedded import Folder, folder, kill
 from tests.held import at_once, results
 
@@ -260,7 +261,7 @@ def test_a_stream_keeps_to_its_length(redis: Client, unique: str) -> None:
 
     heard = notifier.read(["score"], A_WHILE)
 
-    assert redis.xlen(f"singleflight:{unique}:hints:score") == len(heard) < 300
+    assert redis.xlen(f"{{singleflight:{unique}}}:hints:score") == len(heard) < 300
     assert [hint.generation for hint in heard] == list(range(1000 - len(heard), 1000))
 
 
@@ -268,7 +269,7 @@ def test_a_flushed_stream_is_read_on(listening: Process, redis: Client, unique: 
     """C20: hints get lost, later ones are heard."""
     listener = opened(listening, "score")
     listening().publish([("score", Hint(b"lost", 1))])
-    redis.delete(f"singleflight:{unique}:hints:score")
+    redis.delete(f"{{singleflight:{unique}}}:hints:score")
 
     listening().publish([("score", Hint(b"heard", 2))])
 

@@ -10,7 +10,7 @@ from singleflight_app.domain.flight import Settled, StoredResult
 from singleflight_app.domain.records import Kept, Looked
 from singleflight_app.domain.states import Status
 from singleflight_app.engine.ports import ReplayCache
-from singleflight_app.notify.redis_stream import connect
+from singleflight_app.notify.clients import connect
 from singleflight_app.outcomes.cache import RedisReplayCache
 from singleflight_app.outcomes.null import NoReplayCache
 

@@ -10,7 +10,7 @@ from pytest_django.fixtures import Settings
 from redis.exceptions import RedisError
 
 from singleflight_app import Role
-from singleflight_app.notify.redis_stream import connect
+from singleflight_app.notify.clients import connect
 from tests.embedded import Folder, folder, kill
 from tests.held import Counted, Held, begin
 from tests.nodes import nodes

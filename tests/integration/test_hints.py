@@ -12,8 +12,9 @@ from singleflight_app.domain.policy import StagePolicy
 from singleflight_app.domain.records import Hint
 from singleflight_app.engine.following import Following
 from singleflight_app.engine.rim import ThreadBell, finish
+from singleflight_app.notify.clients import connect
 from singleflight_app.notify.null import NullNotifier
-from singleflight_app.notify.redis_stream import RedisStreamNotifier, connect
+from singleflight_app.notify.redis_stream import RedisStreamNotifier
 from singleflight_app.storage.memory import MemoryFlights
 from tests.held import PATIENCE, Counted, Held, begin
 from tests.nodes import Node, nodes

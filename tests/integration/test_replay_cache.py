@@ -19,7 +19,7 @@ from singleflight_app.domain.exceptions import CoordinationUnavailable
 from singleflight_app.domain.flight import Settled, StoredResult, Usage
 from singleflight_app.domain.records import Kept, Ticket
 from singleflight_app.domain.states import Status
-from singleflight_app.notify.redis_stream import connect
+from singleflight_app.notify.clients import connect
 from singleflight_app.outcomes.cache import FLOOR_SECONDS, PAUSE, WRITE_WITHIN, RedisReplayCache
 from singleflight_app.telemetry.signals import coordination_failed
 from tests.waiting import until

@@ -8,7 +8,9 @@ from django.core.asgi import get_asgi_application
 from singleflight_app import Usage, current_flight
 from singleflight_app.contrib.asgi import Application, Message, Receive, Send, releasing
 from singleflight_app.contrib.openai import Price, usage_of
+from singleflight_app.contrib.redis_cluster import BoundedCluster, ClusterConnectionFactory
 
+cluster: BoundedCluster = ClusterConnectionFactory({}).connect("redis://127.0.0.1:7000")
 application: Application = releasing(get_asgi_application())
 
 
