@@ -114,6 +114,8 @@ def _call(
     options: Options,
 ) -> Call[Any]:
     check_stage(stage)
+    if stage in registry:
+        raise InvalidRequest(f"stage {stage!r} belongs to {registry[stage].label}; give run() a stage of its own")
     check_scope(stage, scope)
     check_version(stage, version)
     check_accept(accept, stage)

@@ -19,7 +19,7 @@ from django.core.checks import CheckMessage, Error, Warning, register  # noqa: A
 from django.core.files.storage import FileSystemStorage, InvalidStorageError, Storage, storages
 from django.db import connections
 
-from singleflight_app.conf import Settings, get_settings, problems
+from singleflight_app.conf import Settings, database_problem, get_settings, problems
 from singleflight_app.folded import Folded, registry
 
 TAG = "singleflight"
@@ -57,19 +57,15 @@ def _never_twice(flight: Folded[Any, Any], found: Mapping[str, str]) -> CheckMes
 
 
 def _database(settings: Settings) -> Iterator[CheckMessage]:
-    if settings.database not in connections.settings:
-        hint = "Name an alias of DATABASES."
-        yield Error(f"SINGLEFLIGHT: DATABASE is {settings.database!r}, no such alias.", hint=hint, id=f"{TAG}.E004")
+    problem = database_problem(settings)
+    if problem is not None and settings.mode == "local" and problem.code == f"{TAG}.E005":
+        hint = 'It is fine for one process; for more, point DATABASE at PostgreSQL and set MODE to "hybrid".'
+        yield Warning(f"SINGLEFLIGHT: {problem.problem}.", hint=hint, id=f"{TAG}.W005")
+        return
+    if problem is not None:
+        yield Error(f"SINGLEFLIGHT: {problem.problem}.", hint=_sentence(problem.repair), id=problem.code)
         return
     connection = connections[settings.database]
-    if connection.vendor != "postgresql":
-        message = f"SINGLEFLIGHT: database {settings.database!r} is {connection.vendor}, not PostgreSQL."
-        hint = 'Point DATABASE at a PostgreSQL alias, or set MODE to "local" (one process, nothing shared).'
-        if settings.mode == "local":
-            yield Warning(message, hint=hint, id=f"{TAG}.W005")
-        else:
-            yield Error(message, hint=hint, id=f"{TAG}.E005")
-        return
     level = connection.settings_dict.get("OPTIONS", {}).get("isolation_level")
     if level is not None and int(level) != _READ_COMMITTED:
         hint = "Leave isolation_level out for this alias, or give the app an alias of its own."
@@ -107,9 +103,13 @@ def _storage(settings: Settings) -> Iterator[CheckMessage]:
         return
     try:
         storage = storages[alias]
-    except InvalidStorageError:
-        message = f"SINGLEFLIGHT: BLOB_STORAGE is {alias!r}, no such alias."
+    except InvalidStorageError as exc:
+        message = f"SINGLEFLIGHT: BLOB_STORAGE is {alias!r}, which can't be had: {exc}"
         yield Error(message, hint="Name an alias of STORAGES, or set BLOB_STORAGE to None.", id=f"{TAG}.E010")
+        return
+    except Exception as exc:  # noqa: BLE001  (whatever a backend thinks of its OPTIONS)
+        message = f"SINGLEFLIGHT: the storage {alias!r} of BLOB_STORAGE can't be made: {exc}"
+        yield Error(message, hint="Look at its OPTIONS in STORAGES.", id=f"{TAG}.E010")
         return
     if alias in {DEFAULT_STORAGE_ALIAS, STATICFILES_STORAGE_ALIAS} or _is_served(storage):
         yield Warning(

@@ -9,6 +9,7 @@ from typing import Any, cast
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
+from django.db import connections
 
 from singleflight_app.domain.exceptions import MOST_SECONDS, InvalidRequest, seconds
 from singleflight_app.domain.keys import check_stage
@@ -172,6 +173,18 @@ def get_settings() -> Settings:
     if "cache" not in plain and not _has_redis(Settings.cache):
         plain = {**plain, "cache": None}
     return Settings(**plain, defaults=_policy(raw, {}), stages=stages)
+
+
+def database_problem(settings: Settings) -> InvalidSetting | None:
+    """Return what is wrong with the alias in DATABASE, so that flights could not be kept there."""
+    name = settings.database
+    if name not in connections.settings:
+        return InvalidSetting("singleflight.E004", f"DATABASE is {name!r}, no such alias", "name an alias of DATABASES")
+    vendor = connections[name].vendor
+    if vendor == "postgresql":
+        return None
+    repair = 'point DATABASE at a PostgreSQL alias, or set MODE to "local" (one process, nothing shared)'
+    return InvalidSetting("singleflight.E005", f"database {name!r} is {vendor}, not PostgreSQL", repair)
 
 
 def _has_redis(alias: str | None) -> bool:

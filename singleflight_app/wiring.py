@@ -14,7 +14,7 @@ from asgiref.sync import AsyncToSync, SyncToAsync, ThreadSensitiveContext, sync_
 from django.core.signals import setting_changed
 from django.db import connections
 
-from singleflight_app.conf import Settings, get_settings
+from singleflight_app.conf import Settings, database_problem, get_settings
 from singleflight_app.domain.exceptions import InvalidRequest
 from singleflight_app.domain.flight import Identity
 from singleflight_app.domain.records import Forgotten, Hint
@@ -82,6 +82,8 @@ class Runtime:
             ledger.disconnect()
             self.store = MemoryFlights(entries=settings.memory_entries, size=settings.memory_bytes)
         else:
+            if (problem := database_problem(settings)) is not None:
+                raise problem
             self.database = Database(settings)
             self.store = self._queue = PostgresFlights(self.database)
             self._notes = PostgresBlobNotes(self.database)

@@ -94,7 +94,7 @@ def _not_finite() -> Unkeyable:
 def _datetime(_: Reading, value: datetime) -> dict[str, str]:
     if datetime.utcoffset(value) is None:
         problem = "is a datetime without a time zone"
-        raise Unkeyable(problem, "pass an aware one (django.utils.timezone.now())")
+        raise Unkeyable(problem, "make it aware, or leave it out with key= if it is the moment of the call")
     text = datetime.isoformat(value)
     try:
         return {"$datetime": datetime.fromisoformat(text).astimezone(UTC).isoformat()}

@@ -1,5 +1,6 @@
 """What a test says and asks: let time pass, play other processes and outages, look at what was called."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -8,10 +9,11 @@ from typing import Any, ParamSpec, TypeVar
 from asgiref.sync import sync_to_async
 
 from singleflight_app import api
+from singleflight_app.conf import get_settings
 from singleflight_app.domain.exceptions import InvalidRequest, wait_budget
 from singleflight_app.domain.states import Status
 from singleflight_app.engine.call import Call
-from singleflight_app.folded import Folded
+from singleflight_app.folded import Folded, registry
 from singleflight_app.testing.elsewhere import Elsewhere
 from singleflight_app.testing.record import Request
 from singleflight_app.testing.world import PlayedRuntime, World
@@ -49,11 +51,12 @@ class Flights:
 
     def calls(self, stage: Stage) -> int:
         """Return how often the function was called, the tries after a retryable error included."""
-        return sum(1 for key in self._world.record.calls if key.stage == _name(stage))
+        name = self._named(stage)
+        return sum(1 for key in self._world.record.calls if key.stage == name)
 
     def takeovers(self, stage: Stage) -> int:
         """Return how many flights this process took over from owners whose lease was over."""
-        return self._world.record.takeovers[_name(stage)]
+        return self._world.record.takeovers[self._named(stage)]
 
     def assert_called_once(self, stage: Stage) -> None:
         """Raise AssertionError, with what was called and who got what, unless there was one call."""
@@ -65,7 +68,7 @@ class Flights:
 
     def assert_called(self, stage: Stage, *, times: int | None = None) -> None:
         """Raise AssertionError unless there were `times` calls, or at least one if `times` is None."""
-        count, name = self.calls(stage), _name(stage)
+        count, name = self.calls(stage), self._named(stage)
         if count == times or (times is None and count):
             return
         wanted = "at least once" if times is None else _times(times)
@@ -78,7 +81,7 @@ class Flights:
         Calls that run in this process, or healthily in another one, keep their leases: they would have beaten. Calls
         past their `execution_timeout` are ended. Whoever waits looks again.
         """
-        self._here().coordinator.advance(wait_budget(seconds))
+        self._here().coordinator.advance(_passing(seconds))
 
     def running(self, function: Folded[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Elsewhere[R]:
         """Play another process that runs this call; `succeed`, `fail` or `die` ends it, or the end of a `with`.
@@ -119,6 +122,8 @@ class Flights:
         What their functions raise is stored, as by a worker; what they submit waits for the next time.
         """
         self._here()
+        if asyncio._get_running_loop() is not None:  # noqa: SLF001  (the public form raises where there is none)
+            raise InvalidRequest("an event loop runs here: await flights.arun_pending() instead")
         queued, self._world.sent[:] = list(dict.fromkeys(self._world.sent)), []
         return sum(self._has_run(flight_id) for flight_id in queued)
 
@@ -134,7 +139,20 @@ class Flights:
         return len(calls) > before
 
     def _call(self, function: Folded[P, R], *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        if not isinstance(function, Folded):
+            raise InvalidRequest(f"{function!r} is no function under @single_flight")
         return function._call(self._here(), args, kwargs)  # noqa: SLF001  (what a caller of the function makes)
+
+    def _named(self, stage: Stage) -> str:
+        """Return the name of a stage; one that nobody has heard of is a typo, and no proof that nothing was called."""
+        if isinstance(stage, Folded):
+            return stage.stage
+        asked = {request.stage for request in self._world.record.requests}
+        known = {*registry, *get_settings().stages, *asked, *(key.stage for key in self._world.record.calls)}
+        if stage in known:
+            return stage
+        names = ", ".join(sorted(known)) or "none"
+        raise InvalidRequest(f"{stage!r} is no stage, and no function under @single_flight; the stages are: {names}")
 
     def _here(self) -> PlayedRuntime:
         here = runtime()
@@ -143,8 +161,11 @@ class Flights:
         return here
 
 
-def _name(stage: Stage) -> str:
-    return stage if isinstance(stage, str) else stage.stage
+def _passing(seconds: float | timedelta) -> float:
+    try:
+        return wait_budget(seconds)
+    except InvalidRequest:
+        raise InvalidRequest(f"advance({seconds!r}): give seconds from 0 on; time does not go back") from None
 
 
 def _times(count: int) -> str:

@@ -27,6 +27,8 @@ def flights(request: pytest.FixtureRequest) -> Iterator[Flights]:
     `@pytest.mark.singleflight(mode="distributed")` gives it options; they are those of `flights_in_memory`.
     """
     mark = request.node.get_closest_marker("singleflight")
+    if mark is not None and mark.args:
+        raise pytest.UsageError("options of the marker `singleflight` are given by name, as in mode='distributed'")
     options = mark.kwargs if mark is not None else {}
     failed_before = request.session.testsfailed
     mode = flights_in_memory(**options)

@@ -15,7 +15,7 @@ import pytest
 from pydantic import BaseModel
 from pytest_django.fixtures import Settings
 
-from singleflight_app import GLOBAL, FlightKey, InvalidRequest, Role, SingleFlight, folded, single_flight
+from singleflight_app import GLOBAL, FlightKey, InvalidRequest, Role, SingleFlight, folded, run, single_flight
 
 
 class Score(BaseModel):
@@ -386,3 +386,14 @@ def test_a_function_without_annotations_returns_plain_json() -> None:
     flight = single_flight("s", scope=GLOBAL)(function)
 
     assert flight("x") == flight("x") == {"answer": ["x", None, 1.5]}
+
+
+def test_a_stage_of_a_function_is_nobody_elses() -> None:
+    """`run` with the same stage and words would be answered with the function's result."""
+
+    @single_flight("owned-stage", scope=GLOBAL)
+    def owned(x: int) -> int:
+        return x
+
+    with pytest.raises(InvalidRequest, match=r"belongs to .*owned; give run\(\) a stage"):
+        run("owned-stage", {"x": 1}, lambda: 2, scope=GLOBAL)

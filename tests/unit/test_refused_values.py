@@ -68,7 +68,7 @@ def refusal(value: object) -> str:
         (foreign("numpy.generic"), "is a Sub, which has no canonical form; pass its item()"),
         (foreign("numpy.ndarray"), "pass its tolist(), or its tobytes() with shape and dtype"),
         (foreign("pandas.core.generic.NDFrame"), "pass its to_dict()"),
-        (datetime(2026, 5, 1), "is a datetime without a time zone; pass an aware one"),  # noqa: DTZ001
+        (datetime(2026, 5, 1), "is a datetime without a time zone; make it aware, or leave it out with key="),  # noqa: DTZ001
         (time(1, tzinfo=UTC), "is a time with a time zone; pass an aware datetime"),
         (datetime.max.replace(tzinfo=timezone(timedelta(hours=-1))), "out of range in UTC; pass None instead"),
         (datetime.min.replace(tzinfo=timezone(timedelta(hours=1))), "out of range in UTC; pass None instead"),

@@ -245,6 +245,9 @@ def test_a_database_that_is_not_postgresql_is_an_error_where_one_is_needed(
     caches.SINGLEFLIGHT = {"MODE": mode, "DATABASE": "lite"}
 
     assert ids() == [expected]
+    if mode != "local":
+        with pytest.raises(InvalidSetting, match="database 'lite' is sqlite, not PostgreSQL; point DATABASE at"):
+            run("any", {}, lambda: "never called", scope="test")
 
 
 @pytest.mark.parametrize(("level", "expected"), [(4, ["singleflight.E006"]), (2, []), (None, [])])
@@ -283,6 +286,8 @@ def test_a_key_is_in_no_message(settings: DjangoSettings, keys: object) -> None:
         ("results", "/srv/static/results", ["singleflight.W011"]),
         ("default", "/srv/results", ["singleflight.W011"]),
         ("nowhere", "/srv/results", ["singleflight.E010"]),
+        ("broken", "/srv/results", ["singleflight.E010"]),
+        ("mistyped", "/srv/results", ["singleflight.E010"]),
     ],
 )
 def test_a_storage_is_there_and_not_served(
@@ -291,7 +296,12 @@ def test_a_storage_is_there_and_not_served(
     """A result is for those who asked for it, not for whoever guesses the name of its file."""
     settings.MEDIA_ROOT, settings.STATIC_ROOT = "/srv/media", "/srv/static"
     backend = "django.core.files.storage.FileSystemStorage"
-    settings.STORAGES = {**settings.STORAGES, "results": {"BACKEND": backend, "OPTIONS": {"location": location}}}
+    settings.STORAGES = {
+        **settings.STORAGES,
+        "results": {"BACKEND": backend, "OPTIONS": {"location": location}},
+        "broken": {"BACKEND": "not.installed.Storage"},
+        "mistyped": {"BACKEND": backend, "OPTIONS": {"place": location}},
+    }
     settings.SINGLEFLIGHT = {"BLOB_STORAGE": alias, "CACHE": None}
 
     assert ids() == expected

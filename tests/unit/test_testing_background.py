@@ -95,3 +95,15 @@ def test_local_mode_refuses_what_only_a_worker_could_run() -> None:
     """A worker can't see the memory of this process."""
     with flights_in_memory(mode="local"), pytest.raises(InvalidRequest, match="this needs PostgreSQL"):
         queued.submit("a")
+
+
+def test_on_a_running_loop_the_awaited_form_is_asked_for(flights: Flights) -> None:
+    """And nothing of what was queued is lost by the mistake."""
+
+    async def ask() -> int:
+        await aqueued.submit("a")
+        with pytest.raises(InvalidRequest, match=r"await flights.arun_pending\(\) instead"):
+            flights.run_pending()
+        return await flights.arun_pending()
+
+    assert asyncio.run(ask()) == 1

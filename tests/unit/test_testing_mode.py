@@ -302,3 +302,34 @@ def test_a_call_without_the_decorator_is_counted_by_its_stage() -> None:
             assert run("played-run", {"answer": "a"}, lambda: 7, scope="test").value == 7
 
         flights.assert_called_once("played-run")
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda flights: flights.assert_not_called("playd"),
+        lambda flights: flights.calls("playd"),
+        lambda flights: flights.assert_not_called(len),
+    ],
+)
+def test_a_stage_that_nobody_has_heard_of_is_a_typo(ask: Any) -> None:  # noqa: ANN401
+    """It proves nothing that it was not called."""
+    with (
+        flights_in_memory() as flights,
+        pytest.raises(InvalidRequest, match="is no stage, and no function under @single_flight"),
+    ):
+        ask(flights)
+
+
+def test_a_function_that_is_not_decorated_can_not_be_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sentence says so."""
+    with flights_in_memory() as flights, pytest.raises(InvalidRequest, match="is no function under @single_flight"):
+        flights.crashed(len, "a")  # type: ignore[arg-type]
+
+
+def test_time_does_not_go_back() -> None:
+    """Nor by a word that is no time."""
+    with flights_in_memory() as flights:
+        for wrong in (-1, "60"):
+            with pytest.raises(InvalidRequest, match="give seconds from 0 on; time does not go back"):
+                flights.advance(wrong)  # type: ignore[arg-type]
