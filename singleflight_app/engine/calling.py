@@ -17,6 +17,8 @@ from singleflight_app.telemetry.signals import announce, result_changed
 
 R = TypeVar("R")
 
+_MASK = "**********"  #: what pydantic shows, and writes, of a secret
+
 
 @dataclass(frozen=True, slots=True)
 class End(Generic[R]):
@@ -93,7 +95,7 @@ def _failed(context: FlightContext, failure: Failure, error: Exception) -> End[R
 
 def _differs(copy: object, value: object) -> bool:
     try:
-        # Not a number never equals itself, and an object without __eq__ no other; their texts tell.
-        return bool(copy != value) and repr(copy) != repr(value)
+        # Not a number never equals itself, and an object without __eq__ no other; their texts tell, but for secrets.
+        return bool(copy != value) and (repr(copy) != repr(value) or _MASK in repr(copy))
     except Exception:  # noqa: BLE001  (a value's own __eq__ must not cost a paid answer)
         return True

@@ -4,6 +4,7 @@ A name is noted in the database before anything is written under it, so that a c
 knows of: what no row names any more, a purge deletes.
 """
 
+import logging
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -14,6 +15,9 @@ from singleflight_app.domain.flight import Settled
 from singleflight_app.engine.heartbeat import Lease
 from singleflight_app.engine.ports import BlobNotes, Blobs
 from singleflight_app.engine.rim import Rim
+from singleflight_app.telemetry.signals import announce, coordination_failed
+
+logger = logging.getLogger("singleflight_app")
 
 ORPHAN_GRACE = 600.0  #: seconds that a file stays whose owner was fenced: it may still be writing
 
@@ -32,16 +36,26 @@ class LargeResults:
         digest = lease.key.digest.hex()
         # The random part: another database may share the storage, and count its generations as well.
         name = f"singleflight/{digest[:2]}/{digest[:16]}-{lease.generation}-{secrets.token_hex(8)}"
+        location = self._note(lease, name) and self._blobs.put(name, result.payload)
+        if location is None:
+            return settled
+        if location != name and self._note(lease, location) is None:
+            self._blobs.delete(location)
+            return settled
+        return replace(settled, result=result._replace(location=location))
+
+    def _note(self, lease: Lease, name: str) -> str | None:
+        """Note a name and return it; None: the database did not take it, and the result must go into the row."""
         try:
             self._notes.note(lease.flight_id, lease.generation, name)
-            location = self._blobs.put(name, result.payload)
-            if location is None:
-                return settled
-            if location != name:
-                self._notes.note(lease.flight_id, lease.generation, location)
         except CoordinationUnavailable:
-            return settled  # the settle finds the same, and keeps the end until the database is back
-        return replace(settled, result=result._replace(location=location))
+            return None  # the settle finds the same, and keeps the end until the database is back
+        except Exception as exc:
+            # PostgreSQL refused it: a storage may give any name. The answer is paid for, whatever its file is called.
+            logger.exception("the name of a file of %s could not be noted", lease.key)
+            announce(coordination_failed, component="storage", error=type(exc).__name__)
+            return None
+        return name
 
     async def fetched(self, rim: Rim, settled: Settled) -> Settled:
         """Return an end with its result at hand; CoordinationUnavailable: the storage gave no answer.

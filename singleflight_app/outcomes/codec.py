@@ -35,7 +35,8 @@ class JsonCodec(Generic[R]):
     def encode(self, value: R, digest: bytes) -> StoredResult:
         """Return the stored form, for the key of this digest; what does not fit the annotation is ResultUnreadable."""
         try:
-            raw = self._adapter.dump_json(value, warnings="error", by_alias=False)
+            # For the way back: without what a model computes anew, and might refuse; with `Json` fields as their text.
+            raw = self._adapter.dump_json(value, warnings="error", by_alias=False, round_trip=True)
         except Exception as exc:
             # Serializers and validators of the project's own types run in here and may raise anything.
             problem = f"a {type(value).__qualname__} can't be stored as {self._annotation!r} ({type(exc).__name__})"

@@ -10,6 +10,7 @@ bytes, since that of a short answer would give the answer away.
 import gzip
 import hashlib
 import re
+import sys
 import zlib
 from dataclasses import dataclass
 from functools import lru_cache
@@ -92,6 +93,8 @@ def _check(found: bytes, checksum: bytes) -> None:
 
 
 def _decompressed(payload: bytes, size: int) -> bytes:
+    if not 0 <= size < sys.maxsize:
+        raise ResultUnreadable(f"the stored result is damaged: it can't have {size} bytes")
     try:
         # One byte more than was stored, so that a bomb shows as a wrong checksum.
         return zlib.decompressobj(_GZIP_WINDOW).decompress(payload, size + 1)

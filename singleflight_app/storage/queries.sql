@@ -369,10 +369,13 @@ select count(*) from (select {expired_flights_from} limit %(limit)s::bigint) as 
 select count(*) from (select {old_events_from} limit %(limit)s::bigint) as old
 
 -- name: note_blob
--- The name of a file that is about to be written for a generation. No row never comes.
-insert into singleflight_blob (location, flight_id, generation)
+-- The name of a file that is about to be written for a generation. No row never comes: a name that is there was noted
+-- by a try whose reply was lost, or by a storage that gives one name twice, and is the newer generation's.
+insert into singleflight_blob as b (location, flight_id, generation)
 values (%(location)s::text, %(flight_id)s::bigint, %(generation)s::bigint)
-returning id
+on conflict (location) do update set
+    flight_id = excluded.flight_id, generation = excluded.generation, created_at = clock_timestamp()
+returning b.id
 
 -- name: erase_blobs
 -- Names whose files are gone -> gone. A name that returns no row was erased before.

@@ -6,7 +6,7 @@ from collections import Counter
 from decimal import Decimal
 
 import pytest
-from pydantic import JsonValue
+from pydantic import JsonValue, SecretStr
 
 from singleflight_app import (
     GLOBAL,
@@ -93,6 +93,7 @@ def test_callers_of_one_process_share_one_call(unique: str) -> None:
     [
         (Decimal("1.50"), JsonValue, True),
         ((1, 2), JsonValue, True),
+        (SecretStr("pass"), SecretStr, True),
         (Decimal("1.50"), Decimal, False),
         (math.nan, float, False),
         (1, float, False),

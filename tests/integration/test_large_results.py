@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.files.storage import FileSystemStorage
 from django.core.management import call_command
 from pytest_django.fixtures import Settings
 
@@ -227,6 +228,36 @@ def test_a_storage_that_gives_no_answer_costs_no_second_call(
 
         with nodes(1) as (other,):
             assert other.run("large-row", {"key": unique}, Counted("not called")).value == LARGE
+
+
+class GivesOneName(FileSystemStorage):
+    """A storage that names files by itself: all alike."""
+
+    def __init__(self, location: str, *, name: str) -> None:
+        super().__init__(location)
+        self._name = name
+
+    def get_available_name(self, name: str, max_length: int | None = None) -> str:
+        """Put everything into the same file."""
+        self.delete(self._name)
+        return self._name
+
+
+@pytest.mark.parametrize(("name", "location"), [("name", "name"), (f"{'d' * 200}/{'n' * 200}", "")])
+def test_a_storage_may_name_its_files_itself(
+    settings: Settings, tmp_path: Path, unique: str, name: str, location: str, failures: list[str]
+) -> None:
+    """P8: a name that it gave before is the newer result's; one that is too long leaves the result in the row."""
+    backend = f"{__name__}.GivesOneName"
+    _configure(settings, {"BACKEND": backend, "OPTIONS": {"location": str(tmp_path), "name": name}})
+    with nodes(2) as (one, other):
+        one.run("large-row", {"key": f"{unique}-before"}, Counted("before" * 300))
+
+        called = one.run("large-row", {"key": unique}, Counted(LARGE))
+
+        assert called.value == other.run("large-row", {"key": unique}, Counted("not called")).value == LARGE
+        assert row_of(called).result_location == location
+    assert failures == ([] if location else ["storage", "storage"])
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "longer"])

@@ -47,6 +47,8 @@ DAMAGE = [
     b"checksum = sha256('other')",
     b"checksum = null",
     b"size = null, encoding = '1/json/gzip'",
+    b"size = -5, encoding = '1/json/gzip'",
+    b"size = 9223372036854775807, encoding = '1/json/gzip'",
 ]
 
 

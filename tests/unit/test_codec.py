@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import BaseModel, ConfigDict, Field, Json, JsonValue, computed_field, model_validator
 from typing_extensions import TypedDict
 
 from singleflight_app import InvalidRequest, ResultUnreadable
@@ -50,6 +50,20 @@ class Score(BaseModel):
     points: int = Field(validation_alias="score")
     comment: str = Field("", alias="commentText")
     cost: Decimal = Field(Decimal(0), serialization_alias="costUSD")
+
+
+class Strict(BaseModel):
+    """A model as providers want it for their answers: nothing may be in it beyond its fields, one of which is JSON."""
+
+    model_config = ConfigDict(extra="forbid")
+    width: int
+    marks: Json[list[int]]
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def area(self) -> int:
+        """Return what is no field."""
+        return self.width**2
 
 
 class Pair(NamedTuple):
@@ -187,6 +201,7 @@ def test_any_json_comes_back_as_it_was(value: JsonValue, compress_over: int | No
         (Point, Point(1, NOON)),
         (Fields, {"name": "a", "when": date(2026, 5, 1)}),
         (Score, Score(score=3, commentText="good", cost=Decimal("0.1"))),
+        (Strict, Strict.model_validate({"width": 2, "marks": "[1, 2]"})),
         (list[Score], [Score(score=3), Score(score=4)]),
         (dict[str, Score | None], {"a": Score(score=3), "b": None}),
     ],

@@ -72,6 +72,8 @@ def test_a_damaged_byte_is_noticed_or_harmless(raw: bytes, envelope: Envelope, d
         lambda stored: stored._replace(checksum=b""),
         lambda stored: stored._replace(size=stored.size - 1),
         lambda stored: stored._replace(size=0),
+        lambda stored: stored._replace(size=-5),
+        lambda stored: stored._replace(size=2**63 - 1),
         lambda stored: stored._replace(encoding=PLAIN),
         lambda stored: stored._replace(encoding=GZIPPED),
     ],
