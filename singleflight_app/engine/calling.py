@@ -1,5 +1,6 @@
 """The call itself: run the function once, and turn its value or its exception into an end that can be stored."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, TypeVar
@@ -31,8 +32,13 @@ class End(Generic[R]):
     is_interrupted: bool = False
 
 
-async def make_call(call: Call[R], context: FlightContext, rim: Rim, slot: Slot) -> End[R]:
-    """Run the function and put what it came to into storable form; only a BaseException gets out."""
+async def make_call(
+    call: Call[R], context: FlightContext, rim: Rim, slot: Slot, *, on_value: Callable[[], object] = lambda: None
+) -> End[R]:
+    """Run the function and put what it came to into storable form; only a BaseException gets out.
+
+    `on_value` is called once it has returned a value, which is yet to be packed.
+    """
 
     async def steps() -> Tried:
         with running(context):
@@ -45,8 +51,9 @@ async def make_call(call: Call[R], context: FlightContext, rim: Rim, slot: Slot)
         return _interrupted(call, context)
     if found.error is not None:
         return _failed(context, failure_of(found.error, call.policy), found.error)
+    on_value()
     # Not on the loop: packing some megabytes takes a good part of a second.
-    return await rim.do(partial(_succeeded, call, context, found.value))
+    return await rim.do_to_its_end(partial(_succeeded, call, context, found.value))
 
 
 def _succeeded(call: Call[R], context: FlightContext, value: R) -> End[R]:

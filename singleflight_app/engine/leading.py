@@ -58,7 +58,10 @@ class Leading:
         self._on_gone, self._may_degrade, self._monotonic = on_gone, may_degrade, monotonic
 
     async def lead(self, asked: Asked[R]) -> Ended[R]:
-        """Return the key's outcome; an unreadable stored result is dropped and led anew, once."""
+        """Return the key's outcome; an unreadable stored result is dropped and led anew, once.
+
+        One that this process can't open is passed over, and so is the next one, until the wait budget is over.
+        """
         call = asked.call
         asked.mark()
         near = await self._replaying.from_cache(asked, self._monotonic())
@@ -67,7 +70,8 @@ class Leading:
         pending_timeout = seconds(call.policy.pending_timeout)
         gone = partial(self._on_gone, asked)
         with self._following.watch(call.key, asked.bell, pending_timeout=pending_timeout, on_gone=gone) as watch:
-            for _ in range(2):
+            has_dropped = has_passed = False
+            while True:
                 ended = await self._until_end(asked, watch, near)
                 if ended.role is Role.OWNER or ended.settled.result is None:
                     return ended
@@ -75,12 +79,20 @@ class Leading:
                     settled = await self._large.fetched(asked.rim, ended.settled)
                     copy = (opened(call, settled.result or NO_RESULT),)
                 except UnknownEnvelope:
+                    if call.pending is not None or (has_passed and asked.deadline <= self._monotonic()):
+                        raise
+                    has_passed = True
                     self._replaying.pass_over(asked, ended.settled)
-                except ResultUnreadable:
+                except ResultUnreadable as exc:
+                    if call.pending is not None:
+                        raise  # the flight that the worker came for has ended, and asks for nothing more
+                    if has_dropped:
+                        problem = "two stored results in a row could not be read; look at its return type"
+                        raise ResultUnreadable(f"{call.key}: {problem}") from exc
+                    has_dropped = True
                     await asked.rim.do(partial(self._replaying.drop, call, ended.settled))
                 else:
                     return replace(ended, settled=settled, copy=copy)
-        raise ResultUnreadable(f"{call.key}: two stored results in a row could not be read; look at its return type")
 
     async def first_end(
         self, flight_id: int, rim: Rim, bell: Bell, watch: Watch, deadline: float

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
+from contextvars import copy_context
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -113,6 +114,16 @@ class LoopRim:
             if undo is not None:
                 doing.add_done_callback(partial(_undo, undo))
             raise
+
+    async def do_to_its_end(self, work: Callable[[], T]) -> T:
+        """Do the work in a thread; cancelled as the loop ends, wait for it all the same, once."""
+        done: asyncio.Future[T] = self._loop.create_future()
+        doing = self._workers.submit(partial(copy_context().run, work))
+        doing.add_done_callback(partial(_deliver, self._loop, done))
+        try:
+            return await asyncio.shield(done)
+        except asyncio.CancelledError:
+            return await done
 
     async def apart(self, steps: Steps[T], *, left: Callable[[], object], unbegun: Callable[[], object]) -> T:
         """Take the steps in a task of their own."""

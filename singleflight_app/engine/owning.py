@@ -67,7 +67,7 @@ class Owning:
         began = self._monotonic()
         try:
             self._settling.heartbeat.hold(lease)
-            end = await make_call(call, context, asked.rim, slot)
+            end = await make_call(call, context, asked.rim, slot, on_value=partial(_allow_storing, lease))
         except BaseException:
             self._settling.let_go(lease, context.usage, may_wait=not asked.rim.is_on_loop)
             raise
@@ -144,6 +144,11 @@ class Owning:
             if newer is not None and copy is not None:
                 return Ended(newer, Role.FOLLOWER, Layer.DATABASE, copy=copy)
         return replace(own, settled=replace(end.shared, superseded=True))
+
+
+def _allow_storing(lease: Lease) -> None:
+    """Give a value as much time again to be packed and stored: it is paid for, and no call hangs any more."""
+    lease.run_until += seconds(lease.policy.execution_timeout)
 
 
 def _lease_of(call: Call[Any], granted: Granted) -> Lease:

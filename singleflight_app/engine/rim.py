@@ -69,6 +69,9 @@ class Rim(Protocol):
     async def do(self, work: Callable[[], T], *, undo: Callable[[T], object] | None = None) -> T:
         """Do blocking work (a statement, a look at Redis); `undo` gets a result that came too late for its caller."""
 
+    async def do_to_its_end(self, work: Callable[[], T]) -> T:
+        """Do work on what is paid for, in the caller's context; who is cancelled meanwhile gets what it comes to."""
+
     async def apart(self, steps: Steps[T], *, left: Callable[[], object], unbegun: Callable[[], object]) -> T:
         """Take steps that go on when their caller is cancelled; `left` is called then.
 
@@ -128,6 +131,10 @@ class ThreadRim:
         return ThreadBell()
 
     async def do(self, work: Callable[[], T], *, undo: Callable[[T], object] | None = None) -> T:
+        """Do the work here and now."""
+        return work()
+
+    async def do_to_its_end(self, work: Callable[[], T]) -> T:
         """Do the work here and now."""
         return work()
 

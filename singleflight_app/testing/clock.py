@@ -143,6 +143,10 @@ class ClockedLoopRim(LoopRim):
         """Do the work here and now."""
         return work()
 
+    async def do_to_its_end(self, work: Callable[[], T]) -> T:
+        """Do the work here and now."""
+        return work()
+
     async def sleep(self, seconds: float) -> None:
         """Try again once the others had their turn."""
         await asyncio.sleep(0)

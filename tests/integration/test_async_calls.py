@@ -370,20 +370,24 @@ def test_ten_thousand_tasks_and_a_hundred_threads_cost_one_call_and_no_connectio
 
 
 def test_a_result_is_packed_beside_the_loop(unique: str) -> None:
-    """R10: what takes a good part of a second for some megabytes holds no other request up."""
+    """R10: what takes a good part of a second for some megabytes holds no other request up; its context is the same."""
     threads: list[int] = []
 
     def written(value: str) -> str:
         threads.append(threading.get_ident())
-        return value
+        return f"{value} of {_caller.get()}"
 
     async def call() -> str:
         threads.append(threading.get_ident())
         return "x"
 
-    with nodes(1) as (node,), loops(1) as (loop,):
+    async def ask() -> str:
+        _caller.set("mira")
         noted = Annotated[str, PlainSerializer(written)]
-        assert loop.run(node.arun("calm", {"key": unique}, call, result_type=noted)).value == "x"
+        return (await node.arun("calm", {"key": unique}, call, result_type=noted)).value
+
+    with nodes(1) as (node,), loops(1) as (loop,):
+        assert loop.run(ask()) == "x of mira"
 
     ran_on, *packed_on = threads
     assert packed_on

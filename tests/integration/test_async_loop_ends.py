@@ -5,9 +5,11 @@ The stages have leases of a minute: who waited for one to run out would fail the
 
 import asyncio
 import gc
+from typing import Annotated
 
 import pytest
 from django.test import override_settings
+from pydantic import PlainSerializer
 
 from singleflight_app import Role
 from singleflight_app.models import Flight
@@ -154,6 +156,32 @@ def test_what_a_call_returned_as_its_loop_ended_is_kept(unique: str) -> None:
 
         assert waiter.result(20).value == "paid"
         assert second.count == 0
+        node.wait_until_idle()
+
+
+def test_what_is_packed_as_its_loop_ends_is_kept(unique: str) -> None:
+    """P8: the same a moment later, while a thread puts it into its stored form."""
+    packing = Held("paid")
+    second = Counted("paid again")
+
+    async def call() -> str:
+        return "paid"
+
+    with nodes(1) as (node,), loops(1) as (loop,):
+        key = node.key("calm-row", {"key": unique})
+        packed = Annotated[str, PlainSerializer(lambda _: packing())]
+        owner = loop.begin(node.arun("calm-row", {"key": unique}, call, result_type=packed))
+        packing.wait_until_begun()
+        waiter = begin(node.run, "calm-row", {"key": unique}, second)
+        node.wait_for_callers(key, 2)
+
+        ending = begin(loop.end)
+        until(owner.done, "the caller to be cancelled")
+        packing.let_go()
+
+        assert waiter.result(20).value == "paid"
+        assert second.count == 0
+        ending.result(20)
         node.wait_until_idle()
 
 

@@ -2,11 +2,13 @@
 
 import math
 import threading
+import time
 from collections import Counter
 from decimal import Decimal
+from typing import Annotated
 
 import pytest
-from pydantic import JsonValue, SecretStr
+from pydantic import JsonValue, PlainSerializer, SecretStr
 
 from singleflight_app import (
     GLOBAL,
@@ -119,6 +121,27 @@ def test_a_value_that_json_changes_is_announced_by_stage(
 
     assert repr(called.value) == repr(replayed.value)
     assert changed == (["calm-row"] if is_changed else [])
+
+
+def test_the_time_of_a_call_does_not_run_out_on_its_value(unique: str) -> None:
+    """P8: it returned at the last moment, and a beat comes in while its value is packed."""
+    with nodes(2) as (one, other):
+        heartbeat = one.runtime.coordinator._settling.heartbeat
+
+        def call() -> str:
+            (lease,) = heartbeat.held()
+            lease.run_until = time.monotonic()
+            return "paid"
+
+        def packed(value: str) -> str:
+            heartbeat.beat()
+            return value
+
+        noted = Annotated[str, PlainSerializer(packed)]
+        called = one.run("calm-row", {"key": unique}, call, result_type=noted)
+
+        assert (called.value, called.superseded) == ("paid", False)
+        assert other.run("calm-row", {"key": unique}, Counted("not called")).value == "paid"
 
 
 def test_each_caller_has_a_copy_of_its_own(unique: str) -> None:

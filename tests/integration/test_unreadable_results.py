@@ -4,13 +4,17 @@ import asyncio
 import base64
 import secrets
 from collections.abc import Iterator
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 from django_redis import get_redis_connection
+from pydantic import JsonValue
 from pytest_django.fixtures import Settings
 
-from singleflight_app import Layer, ResultUnreadable, Role
+from singleflight_app import Layer, Outcome, ResultUnreadable, Role
+from singleflight_app.engine.call import Call
+from singleflight_app.outcomes.codec import for_policy
 from singleflight_app.telemetry.signals import result_dropped
 from tests.held import Counted, Held, at_once, begin, results
 from tests.nodes import Node, nodes
@@ -163,6 +167,57 @@ def test_a_result_sealed_with_a_key_of_later_is_passed_over(
             assert ahead.run(STAGE, {"key": unique}, Counted("not called")).value == "passed"
             assert sealed.generation is not None
     assert dropped == ["unknown"]
+
+
+def test_results_sealed_with_a_key_of_later_are_passed_over_again_and_again(unique: str, settings: Settings) -> None:
+    """As long as the caller waits: others go on making calls whose outcomes it can't open; at last it makes its own."""
+    new_key, old_key = (base64.b64encode(secrets.token_bytes(32)).decode() for _ in range(2))
+    settings.SINGLEFLIGHT = {**settings.SINGLEFLIGHT, "ENCRYPTION_KEYS": [new_key]}
+    with nodes(1) as (ahead,):
+        settings.SINGLEFLIGHT = {**settings.SINGLEFLIGHT, "ENCRYPTION_KEYS": [old_key]}
+        with nodes(1) as (behind,):
+            ahead.run(STAGE, {"key": unique}, Counted("sealed"))
+            begun: list[Future[Outcome[str]]] = []
+            replaying = behind.runtime.coordinator.replaying
+            pass_over = replaying.pass_over
+
+            def begin_another(*passed: Any) -> None:  # noqa: ANN401
+                pass_over(*passed)
+                if len(begun) < 2:
+                    call = Held("sealed anew")
+                    begun.append(begin(ahead.run, STAGE, {"key": unique}, call, is_fresh=True))
+                    call.wait_until_begun()
+                    begin(_let_go_once_followed, behind, call)
+
+            replaying.pass_over = begin_another  # type: ignore[method-assign,assignment]
+
+            passed = behind.run(STAGE, {"key": unique}, Counted("its own"))
+
+            assert (passed.value, passed.role) == ("its own", Role.OWNER)
+            assert [outcome.value for outcome in results(begun)] == ["sealed anew"] * 2
+
+
+def _let_go_once_followed(node: Node, call: Held[str]) -> None:
+    node.wait_for_follower(STAGE)
+    call.let_go()
+
+
+@pytest.mark.parametrize("change", [b"encoding = '2/json'", b"result = null"])
+def test_a_worker_that_comes_too_late_leaves_what_it_cant_read_alone(unique: str, change: bytes) -> None:
+    """C27: its flight has ended, and nobody asked it for the answer."""
+    call = Counted("not called")
+    with nodes(2) as (one, late):
+        key = one.key(STAGE, {"key": unique})
+        old = one.run(STAGE, {"key": unique}, Counted("old"))
+        _change(one, change, old.generation)
+        policy = late.runtime.settings.policy(STAGE)
+        worker: Call[Any] = Call(key, policy, call, for_policy(JsonValue, policy), 0.0, pending=old.flight_id)
+
+        with pytest.raises(ResultUnreadable):
+            late.runtime.coordinator.run(worker)
+
+        assert call.count == 0
+        assert events_of(old) == ["granted", "settled"]
 
 
 def test_a_sealed_result_is_no_text_in_any_server(unique: str, settings: Settings) -> None:
