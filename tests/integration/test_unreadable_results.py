@@ -4,8 +4,7 @@ import asyncio
 import base64
 import secrets
 from collections.abc import Iterator
-from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from django_redis import get_redis_connection
@@ -19,6 +18,9 @@ from singleflight_app.telemetry.signals import result_dropped
 from tests.held import Counted, Held, at_once, begin, results
 from tests.nodes import Node, nodes
 from tests.stored import events_of, row_of
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
