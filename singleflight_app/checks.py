@@ -23,6 +23,7 @@ from singleflight_app.conf import Settings, database_problem, get_settings, prob
 from singleflight_app.folded import Folded, registry
 
 TAG = "singleflight"
+_LEAST_TIMEOUT = 0.5  #: seconds; the listener's read of a quiet stream takes 0.25
 _READ_COMMITTED = 2  #: psycopg.IsolationLevel.READ_COMMITTED
 
 
@@ -93,6 +94,13 @@ def _cache(settings: Settings) -> Iterator[CheckMessage]:
         yield Warning(
             f"SINGLEFLIGHT: cache {settings.cache!r} has no socket timeouts; a silent Redis would hold callers up.",
             hint="Set SOCKET_CONNECT_TIMEOUT and SOCKET_TIMEOUT to about 1 in its OPTIONS.",
+            id=f"{TAG}.W008",
+        )
+    elif isinstance(options["SOCKET_TIMEOUT"], int | float) and options["SOCKET_TIMEOUT"] < _LEAST_TIMEOUT:
+        yield Warning(
+            f"SINGLEFLIGHT: cache {settings.cache!r} gives up a read after {options['SOCKET_TIMEOUT']:g} s; "
+            "hints are waited for longer than that, and would never come.",
+            hint="Set SOCKET_TIMEOUT to about 1 in its OPTIONS.",
             id=f"{TAG}.W008",
         )
 

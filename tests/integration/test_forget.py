@@ -1,16 +1,20 @@
 """Forgetting: whoever asks from then on gets a new call, on every node and from every layer (R15)."""
 
 import threading
+import time
 
 import pytest
 from pytest_django.fixtures import Settings
 
 from singleflight_app import GLOBAL, CoordinationUnavailable, Layer, Role, run, single_flight
 from singleflight_app.api import forget_flight
+from singleflight_app.domain.records import Kept
 from singleflight_app.models import FlightEvent
+from singleflight_app.notify.clients import connect
+from singleflight_app.outcomes.cache import RedisReplayCache
 from tests.held import Counted, Held, begin, results
 from tests.nodes import nodes
-from tests.past import end_outcome
+from tests.past import delete, end_outcome
 from tests.stored import events_of, row_of
 from tests.waiting import until
 
@@ -118,6 +122,48 @@ def test_a_floor_from_before_the_listener_began_is_heard(unique: str, monkeypatc
 
         until(lambda: not other.remembers(key), "the floor in the other node's memory")
         assert other.run("calm-memory", {"key": unique}, call).value == "new"
+
+
+def test_a_lost_hint_costs_the_memorys_own_time(unique: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R15: a node that hears nothing gives the old answer for `replay_memory_ttl` at most, by its monotonic clock."""
+    call = Counted("old", "new")
+    with nodes(2) as (one, other):
+        key = one.key("calm-memory", {"key": unique})
+        one.run("calm-memory", {"key": unique}, call)
+        other.run("calm-memory", {"key": unique}, call)
+        memory = other.runtime.coordinator.replaying._memory
+        monkeypatch.setattr(other.runtime.coordinator._following, "_on_floor", lambda *_: None)
+        one.forget(key)
+        one.runtime.coordinator.drain(20)
+        before = other.run("calm-memory", {"key": unique}, call)
+
+        now = time.monotonic
+        monkeypatch.setattr(memory, "_monotonic", lambda: now() + 60)
+
+        assert (before.value, before.layer) == ("old", Layer.MEMORY)
+        assert other.run("calm-memory", {"key": unique}, call).value == "new"
+
+
+def test_a_purge_after_a_forget_brings_nothing_back(unique: str) -> None:
+    """R15: the row is gone, and with it the mark; a writer that read it before comes too late all the same."""
+    call = Counted("old", "new")
+    with nodes(2) as (one, other):
+        key = one.key("calm-redis", {"key": unique})
+        cache = RedisReplayCache(connect("default"), namespace=one.runtime.settings.namespace, ticket_lifetime=600)
+        ticket = cache.look(key.digest).ticket
+        old = one.run("calm-redis", {"key": unique}, call)
+        read_at = time.monotonic()
+        row = one.runtime.store.find(key.digest)
+        assert row is not None
+        one.forget(key)
+        delete(old.generation)
+
+        cache.keep([Kept(key.digest, row.settled(), ticket, 60, read_at)])
+        new = other.run("calm-redis", {"key": unique}, call)
+
+        assert (new.value, new.role) == ("new", Role.OWNER)
+        assert (new.generation or 0) > (old.generation or 0)
+        assert one.run("calm-redis", {"key": unique}, call).value == "new"
 
 
 @pytest.mark.parametrize("forgetting", [0, 1, 2])

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import itertools
 import secrets
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -220,6 +221,22 @@ def test_a_worker_that_comes_too_late_leaves_what_it_cant_read_alone(unique: str
 
         assert call.count == 0
         assert events_of(old) == ["granted", "settled"]
+
+
+def test_a_rotation_in_three_deploys_costs_no_call(unique: str, settings: Settings) -> None:
+    """Each deploy is half done at some time: whatever one node writes then, the other one reads, from either layer."""
+    old, new = (base64.b64encode(secrets.token_bytes(32)).decode() for _ in range(2))
+    deploys = [[old], [old, new], [new, old], [new]]
+    for number, (before, after) in enumerate(itertools.pairwise(deploys)):
+        for stage in ("calm-redis", STAGE):
+            settings.SINGLEFLIGHT = {**settings.SINGLEFLIGHT, "ENCRYPTION_KEYS": before}
+            with nodes(1) as (behind,):
+                settings.SINGLEFLIGHT = {**settings.SINGLEFLIGHT, "ENCRYPTION_KEYS": after}
+                with nodes(1) as (ahead,):
+                    for writer, reader in ((behind, ahead), (ahead, behind)):
+                        key = {"key": f"{unique} {number} {writer is behind}"}
+                        assert writer.run(stage, key, Counted("sealed")).role is Role.OWNER
+                        assert reader.run(stage, key, Counted("not called")).value == "sealed"
 
 
 def test_a_sealed_result_is_no_text_in_any_server(unique: str, settings: Settings) -> None:

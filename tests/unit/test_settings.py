@@ -36,6 +36,11 @@ def caches(settings: DjangoSettings) -> DjangoSettings:
     settings.CACHES = {
         "default": {"BACKEND": REDIS, "LOCATION": "redis://nowhere.invalid:1/0", "OPTIONS": timeouts},
         "endless": {"BACKEND": REDIS, "LOCATION": "redis://nowhere.invalid:1/0"},
+        "hasty": {
+            "BACKEND": REDIS,
+            "LOCATION": "redis://nowhere.invalid:1/0",
+            "OPTIONS": {**timeouts, "SOCKET_TIMEOUT": 0.2},
+        },
         "memory": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
         "django": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "redis://nowhere.invalid:1"},
     }
@@ -216,6 +221,7 @@ def test_changed_limits_and_guards_are_read_anew(settings: DjangoSettings) -> No
         ({"CACHE": "memory"}, ["singleflight.E007"]),
         ({"CACHE": "django"}, ["singleflight.E007"]),
         ({"CACHE": "endless"}, ["singleflight.W008"]),
+        ({"CACHE": "hasty"}, ["singleflight.W008"]),
         ({"CACHE": None}, []),
         ({"CACHE": "default"}, []),
         ({}, []),
