@@ -115,6 +115,7 @@ class Runtime:
             late_limits=(settings.unsettled_flights, settings.unsettled_bytes),
             workers=settings.pool_size,
             around=around,
+            tidy=connections.close_all,
             monotonic=monotonic,
         )
 

@@ -64,12 +64,13 @@ class Coordinator:
         late_limits: tuple[int, int],
         workers: int,
         around: Around,
+        tidy: Callable[[], object] = lambda: None,
         monotonic: Callable[[], float] = time.monotonic,
         waiting: Callable[[], float] = time.monotonic,
         start: threads.Start = threads.start,
     ) -> None:
         self._around, self._large, self._monotonic = around, large, waiting
-        self._local, self._limits, self._workers = LocalFlights(), Limits(), Workers(workers)
+        self._local, self._limits, self._workers = LocalFlights(), Limits(), Workers(workers, tidy)
         self._breakers = Breakers()
         self._following = Following(
             store,

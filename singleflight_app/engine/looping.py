@@ -28,8 +28,9 @@ _tasks: set[asyncio.Task[Any]] = set()
 class Workers:
     """The threads of this process that do blocking work for async callers; started on first use."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, tidy: Callable[[], object] = lambda: None) -> None:
         self._count, self._lock = count, threading.Lock()
+        self.tidy = tidy  #: called in the thread after work that ran the project's own code
         self._pool: ThreadPoolExecutor | None = None
 
     def submit(self, work: Callable[[], T]) -> "Future[T]":
@@ -45,6 +46,13 @@ class Workers:
             pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(wait=False)
+
+
+def _tidied(work: Callable[[], T], tidy: Callable[[], object]) -> T:
+    try:
+        return work()
+    finally:
+        tidy()
 
 
 class LoopBell:
@@ -118,7 +126,7 @@ class LoopRim:
     async def do_to_its_end(self, work: Callable[[], T]) -> T:
         """Do the work in a thread; cancelled as the loop ends, wait for it all the same, once."""
         done: asyncio.Future[T] = self._loop.create_future()
-        doing = self._workers.submit(partial(copy_context().run, work))
+        doing = self._workers.submit(partial(copy_context().run, _tidied, work, self._workers.tidy))
         doing.add_done_callback(partial(_deliver, self._loop, done))
         try:
             return await asyncio.shield(done)

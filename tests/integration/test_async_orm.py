@@ -2,12 +2,13 @@
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import psycopg
 import pytest
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, async_to_sync, sync_to_async
 from django.db import connection, connections, transaction
+from pydantic import PlainSerializer
 
 from singleflight_app import arun
 from singleflight_app.models import Flight
@@ -161,3 +162,22 @@ def test_waiting_and_leading_open_no_connection_of_django(unique: str) -> None:
 
         assert owner.result(20).value == follower.result(20).value == "answer"
         assert during <= before
+
+
+def test_a_result_that_is_written_by_way_of_the_orm_leaves_no_connection(unique: str) -> None:
+    """A serializer of the project's own runs in a thread of the app, which has no request to close its connection."""
+    backends: list[int] = []
+
+    def written(value: str) -> str:
+        backends.append(_backend())
+        return value
+
+    async def call() -> str:
+        return "x"
+
+    noted = Annotated[str, PlainSerializer(written)]
+    with loops(1) as (loop,):
+        assert loop.run(arun("calm", {"key": unique}, call, scope="test", result_type=noted)).value == "x"
+
+    until(lambda: not any(map(_is_there, backends)), "the connection to be closed")
+    assert backends
