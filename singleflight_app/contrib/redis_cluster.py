@@ -13,23 +13,19 @@ from redis.backoff import NoBackoff
 from redis.cluster import PRIMARY, ClusterNode, RedisCluster
 from redis.exceptions import ClusterDownError, SlotNotCoveredError
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
-BOUNDS = {"socket_timeout": 1.0, "socket_connect_timeout": 1.0}
-MAP_FOR = 1.0  #: seconds that a caller waits while another one finds out which node has which slots
+from singleflight_app.notify.clients import BOUNDS, Together
 
 
 class BoundedCluster(RedisCluster):
-    """A cluster client that does not ask again a node that hangs, nor lets callers queue for the map of the slots."""
+    """A cluster client that does not ask again a node that hangs, nor lets callers queue for the map of its slots."""
 
     ERRORS_ALLOW_RETRY = (RedisConnectionError, ClusterDownError, SlotNotCoveredError)  # type: ignore[assignment]
 
     def __init__(self, **options: Any) -> None:  # noqa: ANN401  (those of RedisCluster)
         super().__init__(**options)
-        self._mapping = threading.Lock()
-        self._map = self.nodes_manager.initialize
-        self.nodes_manager.initialize = self._mapped  # type: ignore[method-assign]
+        self.nodes_manager.initialize = Together(self.nodes_manager.initialize)  # type: ignore[method-assign]
 
     def get_node(
         self, host: str | None = None, port: int | None = None, node_name: str | None = None
@@ -42,15 +38,6 @@ class BoundedCluster(RedisCluster):
             self.nodes_manager.create_redis_connections([node])  # type: ignore[no-untyped-call]
             self.nodes_manager.nodes_cache[node_name] = node
         return node
-
-    def _mapped(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
-        # One caller asks the nodes, one after the other; while none answers, the next would do so all over again.
-        if not self._mapping.acquire(timeout=MAP_FOR):
-            raise RedisTimeoutError("another caller is still looking for a node that answers")
-        try:
-            self._map(*args, **kwargs)
-        finally:
-            self._mapping.release()
 
 
 class ClusterConnectionFactory(ConnectionFactory):  # type: ignore[misc]
@@ -81,3 +68,11 @@ class ClusterConnectionFactory(ConnectionFactory):  # type: ignore[misc]
     def disconnect(self, connection: BoundedCluster) -> None:
         """Close the connections to all nodes; they are made again when they are needed."""
         connection.close()
+
+
+def _after_fork() -> None:
+    # A thread of the parent may hold it, one that is not here.
+    ClusterConnectionFactory._lock = threading.Lock()  # noqa: SLF001
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -7,6 +7,7 @@ factory makes is used as it is; that of `contrib.redis_cluster` is bounded by it
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from copy import copy
 from functools import partial
 from typing import Any
 
@@ -18,7 +19,7 @@ from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError, Sentinel, SentinelConnectionPool
 
 BOUNDS = {"socket_timeout": 1.0, "socket_connect_timeout": 1.0}
-DIAL_FOR = 1.0  #: seconds that a caller waits for a client to be there; it goes on being dialled
+WAIT_FOR = 1.0  #: seconds that a caller waits until Redis is found; the search goes on without it
 
 
 def connect(alias: str) -> Any:  # noqa: ANN401  (redis.Redis or a cluster client)
@@ -26,34 +27,49 @@ def connect(alias: str) -> Any:  # noqa: ANN401  (redis.Redis or a cluster clien
     return _Undialled(partial(_client, alias))
 
 
+class Together:
+    """Something that may take long, done by one thread for all who need it meanwhile; none waits for it very long.
+
+    A server that hangs costs a timeout, and the search for another one asks several: that must not be the time of
+    one caller, let alone of each in turn.
+    """
+
+    def __init__(self, act: Callable[..., Any]) -> None:
+        self._act, self._lock = act, threading.Lock()
+        self._under_way: Future[Any] | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  (what `act` takes and returns)
+        """Return what `act` does, or what it is doing already with the arguments of whoever came first."""
+        with self._lock:
+            future = self._under_way
+            if future is None or future.done():
+                future = self._under_way = Future()
+                threading.Thread(
+                    target=self._do, args=(future, args, kwargs), name="singleflight-dial", daemon=True
+                ).start()
+        try:
+            return future.result(WAIT_FOR)
+        except TimeoutError:
+            raise RedisTimeoutError(f"no Redis was found within {WAIT_FOR:g} s") from None
+
+    def _do(self, future: "Future[Any]", args: Any, kwargs: Any) -> None:  # noqa: ANN401
+        try:
+            future.set_result(self._act(*args, **kwargs))
+        except Exception as exc:  # noqa: BLE001  (whoever waits for it gets it)
+            future.set_exception(exc)
+
+
 class _Undialled:
-    """A client once somebody uses it: that of a cluster asks one node after the other when it is made."""
+    """A client once somebody uses it: that of a cluster asks its nodes when it is made."""
 
     def __init__(self, dial: Callable[[], Any]) -> None:
-        self._dial, self._lock = dial, threading.Lock()
-        self._dialled: Future[Any] | None = None
+        self._dial = Together(dial)
         self._client: Any = None
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  (whatever the client has)
-        return getattr(self._client or self._awaited(), name)
-
-    def _awaited(self) -> Any:  # noqa: ANN401
-        with self._lock:
-            dialled = self._dialled
-            if dialled is None or (dialled.done() and dialled.exception()):
-                dialled = self._dialled = Future()
-                threading.Thread(target=self._fulfil, args=(dialled,), name="singleflight-dial", daemon=True).start()
-        try:
-            self._client = dialled.result(DIAL_FOR)
-        except TimeoutError:
-            raise RedisTimeoutError(f"no Redis answered within {DIAL_FOR:g} s") from None
-        return self._client
-
-    def _fulfil(self, dialled: "Future[Any]") -> None:
-        try:
-            dialled.set_result(self._dial())
-        except Exception as exc:  # noqa: BLE001  (whoever waits for it gets it)
-            dialled.set_exception(exc)
+        if self._client is None:
+            self._client = self._dial()
+        return getattr(self._client, name)
 
 
 class _Sentinels(Sentinel):
@@ -68,10 +84,16 @@ class _Sentinels(Sentinel):
 
     def discover_master(self, service_name: str) -> Any:  # noqa: ANN401  (an address)
         """Return the primary's address."""
+        # On a list of this call's own: redis-py moves whoever answered to its head while other threads go through it,
+        # and these ask one that is away twice, and the one that would have answered never.
+        asked = copy(self)
+        asked.sentinels = list(self.sentinels)
         try:
-            return super().discover_master(service_name)  # type: ignore[no-untyped-call]
+            address = super(_Sentinels, asked).discover_master(service_name)  # type: ignore[no-untyped-call]
         except MasterNotFoundError as exc:
             raise RedisTimeoutError(str(exc)) from exc
+        self.sentinels = asked.sentinels
+        return address
 
 
 def _client(alias: str) -> Any:  # noqa: ANN401

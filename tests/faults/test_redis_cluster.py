@@ -1,7 +1,7 @@
 """A Redis Cluster in trouble: a node that is killed, one that hangs, slots that move, all nodes gone (P6, R15)."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -81,8 +81,22 @@ def test_keys_and_streams_are_found_while_their_slots_move(
     assert failures == []
 
 
-@pytest.mark.parametrize("trouble", ["kill", "pause"])
-def test_a_node_in_trouble_costs_no_answer(cluster: Cluster, unique: str, trouble: str, failures: list[str]) -> None:
+def _kill_all(cluster: Cluster, _: bytes) -> None:
+    for node in cluster.nodes:
+        node.kill()
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        pytest.param(lambda cluster, key: cluster.owner_of(key).kill(), id="one is killed"),
+        pytest.param(lambda cluster, key: cluster.owner_of(key).pause(), id="one hangs"),
+        pytest.param(_kill_all, id="all are killed"),
+    ],
+)
+def test_nodes_in_trouble_cost_no_answer(
+    cluster: Cluster, unique: str, trouble: Callable[[Cluster, bytes], None], failures: list[str]
+) -> None:
     """P6: calls are shared and replayed by the row; what Redis could not confirm is told to whoever forgets."""
     with nodes(2) as (one, other):
         keys = [{"key": f"{unique}-{number}"} for number in range(6)]
@@ -90,7 +104,7 @@ def test_a_node_in_trouble_costs_no_answer(cluster: Cluster, unique: str, troubl
             one.run("calm-redis", key, Counted("value"))
 
         name = f"singleflight:{one.runtime.settings.namespace}:outcome:".encode()
-        getattr(cluster.owner_of(name + one.key("calm-redis", keys[0]).digest), trouble)()
+        trouble(cluster, name + one.key("calm-redis", keys[0]).digest)
 
         found = [other.run("calm-redis", key, Counted("second call")) for key in keys]
         assert [outcome.value for outcome in found] == ["value"] * len(keys)
