@@ -174,6 +174,7 @@ class NotedBlob(NamedTuple):
 
     blob_id: int
     location: str
+    is_needed: bool  #: a flight has its result there, or may yet
 
 
 class Hint(NamedTuple):

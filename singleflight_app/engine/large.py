@@ -89,8 +89,8 @@ class LargeResults:
         """Delete the files of fenced, dead and replaced owners, and yield how many after each batch."""
         after = 0
         while self._blobs.is_there:
-            found = self._notes.orphans(after=after, grace=ORPHAN_GRACE, limit=batch_size)
-            yield self.remove([blob.location for blob in found])
+            found = self._notes.noted(after=after, grace=ORPHAN_GRACE, limit=batch_size)
+            yield self.remove([blob.location for blob in found if not blob.is_needed])
             if len(found) < batch_size:
                 return
             after = found[-1].blob_id  # one that can't be deleted now does not hold up the others

@@ -168,8 +168,8 @@ class BlobNotes(Protocol):
     def erase(self, locations: Sequence[str]) -> None:
         """Forget names whose files are gone."""
 
-    def orphans(self, *, after: int, grace: float, limit: int) -> list[NotedBlob]:
-        """Return names, noted more than `grace` seconds ago, that no flight needs, from an id on."""
+    def noted(self, *, after: int, grace: float, limit: int) -> list[NotedBlob]:
+        """Return the next names that were noted more than `grace` seconds ago, from an id on."""
 
 
 class Memory(Protocol):

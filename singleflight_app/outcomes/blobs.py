@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
-from django.core.exceptions import SuspiciousFileOperation
+from django.core.exceptions import SuspiciousOperation
 from django.core.files.base import ContentFile
 from django.core.files.storage import Storage, storages
 
@@ -52,8 +52,8 @@ class StorageBlobs:
 
         try:
             return self._within(min(within, ANSWER_WITHIN), read)
-        except (FileNotFoundError, IsADirectoryError, SuspiciousFileOperation):
-            return None  # no file of this storage has such a name
+        except (FileNotFoundError, IsADirectoryError, SuspiciousOperation):
+            return None  # no file has this name, or could have it: the row is damaged
         except Exception as exc:
             self._failed(exc)
             problem = f"the storage {self._alias!r} did not give back a stored result ({type(exc).__name__})"
@@ -63,6 +63,8 @@ class StorageBlobs:
         """Delete a file, if it is there; False: the storage did not do it."""
         try:
             self._within(ANSWER_WITHIN, lambda storage: storage.delete(location))
+        except (FileNotFoundError, SuspiciousOperation):
+            return True  # not every backend passes over what is gone
         except Exception as exc:  # noqa: BLE001  (as for put; the next purge tries again)
             self._failed(exc)
             return False

@@ -22,9 +22,9 @@ class PostgresBlobNotes:
         """Forget names whose files are gone."""
         self._database.run(query("erase_blobs"), {"locations": list(locations)})
 
-    def orphans(self, *, after: int, grace: float, limit: int) -> list[NotedBlob]:
-        """Return names, noted more than `grace` seconds ago, that no flight needs, from an id on."""
-        rows = self._database.run(query("orphaned_blobs"), {"after": after, "grace": grace, "limit": limit})
+    def noted(self, *, after: int, grace: float, limit: int) -> list[NotedBlob]:
+        """Return the next names that were noted more than `grace` seconds ago, from an id on."""
+        rows = self._database.run(query("noted_blobs"), {"after": after, "grace": grace, "limit": limit})
         return [NotedBlob._make(row) for row in rows]
 
 
@@ -37,6 +37,6 @@ class NoBlobNotes:
     def erase(self, locations: Sequence[str]) -> None:
         """Have nothing to forget."""
 
-    def orphans(self, *, after: int, grace: float, limit: int) -> list[NotedBlob]:
-        """Have no orphans."""
+    def noted(self, *, after: int, grace: float, limit: int) -> list[NotedBlob]:
+        """Have no files."""
         return []

@@ -381,17 +381,21 @@ returning b.id
 -- Names whose files are gone -> gone. A name that returns no row was erased before.
 delete from singleflight_blob b where b.location = any(%(locations)s::text[]) returning b.id
 
--- name: orphaned_blobs
--- Names that no flight needs, noted long enough ago: their generation is past, or ended otherwise. While it runs, its
--- owner may still settle. No row: there is none from this id on.
-select b.id, b.location from singleflight_blob b
-where b.id > %(after)s::bigint and b.created_at <= clock_timestamp() - make_interval(secs => %(grace)s::float8)
-  and not exists (
-      select from singleflight_flight f
-      where f.id = b.flight_id and f.generation = b.generation
-        and (f.status = 'running' or f.result_location = b.location)
-  )
-order by b.id limit %(limit)s::bigint
+-- name: noted_blobs
+-- The next names, noted long enough ago, and whether a flight needs them: not if their generation is past, or ended
+-- otherwise. While it runs, its owner may still settle. Needed ones count for the limit: a million of them is no
+-- statement's work. No row: there is none from this id on.
+with noted as materialized (
+    select b.id, b.location, b.flight_id, b.generation from singleflight_blob b
+    where b.id > %(after)s::bigint and b.created_at <= clock_timestamp() - make_interval(secs => %(grace)s::float8)
+    order by b.id limit %(limit)s::bigint
+)
+select n.id, n.location, exists (
+    select from singleflight_flight f
+    where f.id = n.flight_id and f.generation = n.generation
+      and (f.status = 'running' or f.result_location = n.location)
+)
+from noted n order by n.id
 
 -- name: add_tallies
 -- Adds a batch of the ledger. In the order of the key, so that two processes can't lock each other's rows crosswise.

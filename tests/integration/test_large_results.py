@@ -260,6 +260,56 @@ def test_a_storage_may_name_its_files_itself(
     assert failures == ([] if location else ["storage", "storage"])
 
 
+def test_a_purge_walks_past_files_that_are_needed(folder: Folder, unique: str) -> None:
+    """No statement looks at more notes than one batch has, however many results are still in their TTL."""
+    with nodes(1) as (one,):
+        kept = [one.run("large-row", {"key": f"{unique}{number}"}, Counted(LARGE)) for number in range(3)]
+        Blob.objects.create(location="singleflight/dead", flight_id=row_of(kept[0]).pk, generation=0)
+        folder.write("singleflight/dead", b"x")
+        _write(one, _LONG_AGO)
+
+        found = one.runtime._notes.noted(after=0, grace=600, limit=2)
+        call_command("purge_flights", batch_size=2)
+
+        assert [(blob.location, blob.is_needed) for blob in found] == [
+            (row_of(by).result_location, True) for by in kept[:2]
+        ]
+        assert folder.names() == sorted(row_of(by).result_location for by in kept)
+
+
+@pytest.mark.parametrize("location", ["../../elsewhere", "/elsewhere", "singleflight"])
+def test_a_name_that_no_file_can_have_is_led_anew(folder: Folder, unique: str, location: str) -> None:
+    """R13: the row is damaged, the storage is not; and a purge has nothing to delete."""
+    with nodes(2) as (one, other):
+        called = one.run("large-row", {"key": unique}, Counted(LARGE))
+        Flight.objects.filter(pk=row_of(called).pk).update(result_location=location)
+
+        anew = other.run("large-row", {"key": unique}, Counted("anew"))
+
+        assert (anew.value, anew.role) == ("anew", Role.OWNER)
+
+
+class ForgetsNothing(FileSystemStorage):
+    """A storage that says so when there is nothing to delete."""
+
+    def delete(self, name: str) -> None:
+        """Delete a file, or say that there is none."""
+        Path(self.path(name)).unlink()
+
+
+def test_a_note_goes_with_a_file_that_was_never_written(settings: Settings, tmp_path: Path, unique: str) -> None:
+    """Its owner died between the two; not every storage passes over what is not there."""
+    backend = f"{__name__}.ForgetsNothing"
+    _configure(settings, {"BACKEND": backend, "OPTIONS": {"location": str(tmp_path)}})
+    with nodes(1) as (one,):
+        Blob.objects.create(location=f"singleflight/{unique}", flight_id=0, generation=0)
+        _write(one, _LONG_AGO)
+
+        call_command("purge_flights")
+
+        assert not Blob.objects.exists()
+
+
 @pytest.mark.parametrize("damage", ["gone", "cut", "longer"])
 def test_a_damaged_file_is_led_anew_once(storage: Folder | Bucket, unique: str, damage: str) -> None:
     """R13: whatever became of it, nobody gets another value, and the next caller gets an answer."""
