@@ -9,6 +9,7 @@ from singleflight_app.domain.exceptions import LeaseLost, ResultUnreadable
 from singleflight_app.domain.flight import Failure, Settled, StoredResult
 from singleflight_app.domain.states import Status
 from singleflight_app.engine.call import Call
+from singleflight_app.engine.comparing import is_same
 from singleflight_app.engine.context import FlightContext, running
 from singleflight_app.engine.failures import exception_of, failure_of, timed_out, too_large
 from singleflight_app.engine.guard import Tried, tried
@@ -17,8 +18,6 @@ from singleflight_app.engine.rim import Interrupted, Rim
 from singleflight_app.telemetry.signals import announce, result_changed
 
 R = TypeVar("R")
-
-_MASK = "**********"  #: what pydantic shows, and writes, of a secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +101,6 @@ def _failed(context: FlightContext, failure: Failure, error: Exception) -> End[R
 
 def _differs(copy: object, value: object) -> bool:
     try:
-        # Not a number never equals itself, and an object without __eq__ no other; their texts tell, but for secrets.
-        return bool(copy != value) and (repr(copy) != repr(value) or _MASK in repr(copy))
+        return not is_same(copy, value)
     except Exception:  # noqa: BLE001  (a value's own __eq__ must not cost a paid answer)
         return True

@@ -3,8 +3,9 @@
 import math
 import threading
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from decimal import Decimal
+from enum import StrEnum
 from typing import Annotated
 
 import pytest
@@ -29,6 +30,12 @@ from tests.past import delete
 from tests.stored import events_of, row_of
 
 pytestmark = pytest.mark.django_db
+
+
+class Level(StrEnum):
+    """A text that is more."""
+
+    JUNIOR = "junior"
 
 
 def test_the_first_caller_makes_the_call(unique: str) -> None:
@@ -99,6 +106,11 @@ def test_callers_of_one_process_share_one_call(unique: str) -> None:
         (Decimal("1.50"), Decimal, False),
         (math.nan, float, False),
         (1, float, False),
+        (Level.JUNIOR, JsonValue, True),
+        ([Level.JUNIOR], list[str], True),
+        ([Level.JUNIOR], list[Level], False),
+        (OrderedDict(a=1), dict, True),
+        (True, int, True),
         ({"a": [None, ""]}, JsonValue, False),
     ],
 )
