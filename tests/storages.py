@@ -1,12 +1,15 @@
 """Storages that hold large results in tests: a folder, and an S3 server that is spoken to over HTTP."""
 
 import secrets
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import boto3
+from django.core.files.base import ContentFile, File
+from django.core.files.storage import InMemoryStorage
 from moto.server import ThreadedMotoServer
 
 _ACCESS = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-east-1"}
@@ -87,3 +90,35 @@ def bucket() -> Iterator[Bucket]:
         yield Bucket(f"http://{host}:{port}")
     finally:
         server.stop()
+
+
+class HangingStorage(InMemoryStorage):
+    """A storage that answers nobody until the test lets it."""
+
+    may_answer = threading.Event()
+    content = b"content"
+
+    def _open(self, name: str, mode: str = "rb") -> "File[bytes]":
+        self.may_answer.wait(40)
+        return ContentFile(self.content)
+
+    def _save(self, name: str, content: "File[bytes]") -> str:
+        self.may_answer.wait(40)
+        type(self).content = content.read()
+        return name
+
+
+@contextmanager
+def hanging() -> Iterator[dict[str, str]]:
+    """Have the options of a storage that hangs until the block ends, or the test lets it answer."""
+    HangingStorage.may_answer.clear()
+    HangingStorage.content = b"content"
+    try:
+        yield {"BACKEND": f"{__name__}.HangingStorage"}
+    finally:
+        HangingStorage.may_answer.set()
+
+
+def storage_threads() -> int:
+    """Return how many threads wait for a storage."""
+    return sum(thread.name == "singleflight-storage" for thread in threading.enumerate())

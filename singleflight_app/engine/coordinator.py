@@ -43,6 +43,8 @@ from singleflight_app.telemetry.signals import announce, caller_refused, request
 
 R = TypeVar("R")
 
+_SLOW_WORKERS = 16  #: threads in which async callers wait for the storage of large results
+
 
 class Coordinator:
     """Folds the calls of one process into flights.
@@ -70,7 +72,8 @@ class Coordinator:
         start: threads.Start = threads.start,
     ) -> None:
         self._around, self._large, self._monotonic = around, large, waiting
-        self._local, self._limits, self._workers = LocalFlights(), Limits(), Workers(workers, tidy)
+        self._local, self._limits = LocalFlights(), Limits()
+        self._workers, self._slow = Workers(workers, tidy), Workers(_SLOW_WORKERS, tidy)
         self._breakers = Breakers()
         self._following = Following(
             store,
@@ -137,7 +140,7 @@ class Coordinator:
 
     def loop_rim(self) -> LoopRim:
         """Return the rim of the running event loop."""
-        return LoopRim(self._workers, self._around)
+        return LoopRim(self._workers, self._slow, self._around)
 
     def handle(self, call: Call[R], flight_id: int | None, generation: int | None) -> FlightHandle[R]:
         """Return the way back to a flight of this call's key."""
@@ -176,6 +179,7 @@ class Coordinator:
         self._following.close()
         self._spreading.close()
         self._workers.close()
+        self._slow.close()
 
     def _wake(self, key: FlightKey) -> None:
         """Let those of this process look who wait for the end of a flight, or for the room that it leaves."""
@@ -276,5 +280,5 @@ class Coordinator:
         if row is None:
             raise ResultUnreadable(f"{handle} is gone, since it was purged; call the function again")
         # Not announced: the request was counted when it was made, and a handle may be asked any number of times.
-        settled = await self._large.fetched(rim, row.settled())
+        settled = await self._large.fetched(rim, row.settled(), within=deadline - self._monotonic())
         return Ended(settled, Role.FOLLOWER, Layer.DATABASE), self._monotonic() - started

@@ -11,7 +11,8 @@ from dataclasses import replace
 from functools import partial
 
 from singleflight_app.domain.exceptions import CoordinationUnavailable
-from singleflight_app.domain.flight import Settled
+from singleflight_app.domain.flight import NO_RESULT, Settled
+from singleflight_app.domain.policy import StagePolicy
 from singleflight_app.engine.heartbeat import Lease
 from singleflight_app.engine.ports import BlobNotes, Blobs
 from singleflight_app.engine.rim import Rim
@@ -20,6 +21,7 @@ from singleflight_app.telemetry.signals import announce, coordination_failed
 logger = logging.getLogger("singleflight_app")
 
 ORPHAN_GRACE = 600.0  #: seconds that a file stays whose owner was fenced: it may still be writing
+LEAST_WAIT = 1.0  #: seconds for a stored result of a caller whose wait budget is over, but which is there
 
 
 class LargeResults:
@@ -28,11 +30,14 @@ class LargeResults:
     def __init__(self, notes: BlobNotes, blobs: Blobs) -> None:
         self._notes, self._blobs = notes, blobs
 
+    def is_too_large(self, policy: StagePolicy, settled: Settled) -> bool:
+        """Tell whether a result belongs into the storage."""
+        result = settled.result
+        return result is not None and self._blobs.is_there and len(result.payload) > policy.store_over_bytes
+
     def put_out(self, lease: Lease, settled: Settled) -> Settled:
         """Write a large result to the storage and return the end with its name; what it can't take stays in the row."""
-        result = settled.result
-        if result is None or not self._blobs.is_there or len(result.payload) <= lease.policy.store_over_bytes:
-            return settled
+        result = settled.result or NO_RESULT
         digest = lease.key.digest.hex()
         # The random part: another database may share the storage, and count its generations as well.
         name = f"singleflight/{digest[:2]}/{digest[:16]}-{lease.generation}-{secrets.token_hex(8)}"
@@ -57,8 +62,8 @@ class LargeResults:
             return None
         return name
 
-    async def fetched(self, rim: Rim, settled: Settled) -> Settled:
-        """Return an end with its result at hand; CoordinationUnavailable: the storage gave no answer.
+    async def fetched(self, rim: Rim, settled: Settled, *, within: float) -> Settled:
+        """Return an end with its result at hand; CoordinationUnavailable: the storage gave no answer in time.
 
         A result whose file is gone stays without its bytes, which is unreadable.
         """
@@ -67,7 +72,8 @@ class LargeResults:
             return settled
         # Neither compression nor a seal makes it much longer.
         most = result.size + result.size // 100 + 1000
-        payload = await rim.do(partial(self._blobs.get, result.location, most=most))
+        get = partial(self._blobs.get, result.location, most=most, within=max(within, LEAST_WAIT))
+        payload = await rim.do(get, is_slow=True)
         return replace(settled, result=result._replace(payload=payload or b""))
 
     def discard(self, settled: Settled) -> None:

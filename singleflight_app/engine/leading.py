@@ -76,7 +76,7 @@ class Leading:
                 if ended.role is Role.OWNER or ended.settled.result is None:
                     return ended
                 try:
-                    settled = await self._large.fetched(asked.rim, ended.settled)
+                    settled = await self._large.fetched(asked.rim, ended.settled, within=self._left(asked))
                     copy = (opened(call, settled.result or NO_RESULT),)
                 except UnknownEnvelope:
                     if call.pending is not None or (has_passed and asked.deadline <= self._monotonic()):
@@ -146,7 +146,9 @@ class Leading:
             slot.end_unless_running()
         if isinstance(step, Found):
             with suppress(UnknownEnvelope):  # it is met again where it is to be opened
-                step = replace(step, settled=await self._large.fetched(asked.rim, step.settled))
+                step = replace(
+                    step, settled=await self._large.fetched(asked.rim, step.settled, within=self._left(asked))
+                )
             facts = {"remaining": step.remaining, "as_of": step.read_at}
             self._replaying.keep(asked.call, step.settled, ticket=ticket, **facts)
             return Ended(step.settled, Role.REPLAY, Layer.DATABASE)
@@ -215,8 +217,11 @@ class Leading:
                     return None
         raise asked.still_running(self._monotonic())
 
+    def _left(self, asked: Asked[R]) -> float:
+        return asked.deadline - self._monotonic()
+
     async def _pause(self, asked: Asked[R]) -> None:
-        left = asked.deadline - self._monotonic()
+        left = self._left(asked)
         if left <= 0:
             raise asked.still_running(self._monotonic())
         await asked.bell.wait(min(_RIVAL_PAUSE, left))
@@ -228,7 +233,8 @@ class Leading:
             deadline = self._monotonic() + asked.call.wait_timeout
             try:
                 row = await self.first_end(granted.row.flight_id, asked.rim, asked.bell, watch, deadline)
-                return None if row is None else await self._large.fetched(asked.rim, row.settled())
+                within = deadline - self._monotonic()
+                return None if row is None else await self._large.fetched(asked.rim, row.settled(), within=within)
             except (TimeoutError, CoordinationUnavailable, UnknownEnvelope):
                 return None
 

@@ -103,18 +103,18 @@ class LoopRim:
 
     is_on_loop = True
 
-    def __init__(self, workers: Workers, around: Around) -> None:
+    def __init__(self, workers: Workers, slow: Workers, around: Around) -> None:
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
-        self._workers, self._around = workers, around
+        self._workers, self._slow, self._around = workers, slow, around
 
     def bell(self) -> LoopBell:
         """Return a bell for a task of this loop."""
         return LoopBell(self._loop, self._thread)
 
-    async def do(self, work: Callable[[], T], *, undo: Callable[[T], object] | None = None) -> T:
+    async def do(self, work: Callable[[], T], *, undo: Callable[[T], object] | None = None, is_slow: bool = False) -> T:
         """Do the work in a thread; it is never cancelled, since a statement that was sent can't be called back."""
         done: asyncio.Future[T] = self._loop.create_future()
-        doing = self._workers.submit(work)
+        doing = (self._slow if is_slow else self._workers).submit(work)
         doing.add_done_callback(partial(_deliver, self._loop, done))
         try:
             return await done
@@ -123,10 +123,11 @@ class LoopRim:
                 doing.add_done_callback(partial(_undo, undo))
             raise
 
-    async def do_to_its_end(self, work: Callable[[], T]) -> T:
+    async def do_to_its_end(self, work: Callable[[], T], *, is_slow: bool = False) -> T:
         """Do the work in a thread; cancelled as the loop ends, wait for it all the same, once."""
         done: asyncio.Future[T] = self._loop.create_future()
-        doing = self._workers.submit(partial(copy_context().run, _tidied, work, self._workers.tidy))
+        workers = self._slow if is_slow else self._workers
+        doing = workers.submit(partial(copy_context().run, _tidied, work, workers.tidy))
         doing.add_done_callback(partial(_deliver, self._loop, done))
         try:
             return await asyncio.shield(done)

@@ -68,6 +68,7 @@ class Owning:
         try:
             self._settling.heartbeat.hold(lease)
             end = await make_call(call, context, asked.rim, slot, on_value=partial(_allow_storing, lease))
+            end = await self._settling.put_out(asked, lease, end)
         except BaseException:
             self._settling.let_go(lease, context.usage, may_wait=not asked.rim.is_on_loop)
             raise

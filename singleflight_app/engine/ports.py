@@ -152,8 +152,11 @@ class Blobs(Protocol):
     def put(self, name: str, payload: bytes) -> str | None:
         """Write a file and return the name that it got; None: the storage did not take it."""
 
-    def get(self, location: str, *, most: int) -> bytes | None:
-        """Return a file, cut off after `most` bytes; None: it is gone. CoordinationUnavailable: no answer."""
+    def get(self, location: str, *, most: int, within: float) -> bytes | None:
+        """Return a file, cut off after `most` bytes; None: it is gone.
+
+        CoordinationUnavailable: no answer `within` seconds.
+        """
 
     def delete(self, location: str) -> bool:
         """Delete a file, if it is there; False: the storage did not do it."""

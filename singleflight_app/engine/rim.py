@@ -66,10 +66,13 @@ class Rim(Protocol):
     def bell(self) -> Bell:
         """Return a bell for one caller."""
 
-    async def do(self, work: Callable[[], T], *, undo: Callable[[T], object] | None = None) -> T:
-        """Do blocking work (a statement, a look at Redis); `undo` gets a result that came too late for its caller."""
+    async def do(self, work: Callable[[], T], *, undo: Callable[[T], object] | None = None, is_slow: bool = False) -> T:
+        """Do blocking work (a statement, a look at Redis); `undo` gets a result that came too late for its caller.
 
-    async def do_to_its_end(self, work: Callable[[], T]) -> T:
+        `is_slow`: a storage may take a minute for it, and no statement may have to wait behind it.
+        """
+
+    async def do_to_its_end(self, work: Callable[[], T], *, is_slow: bool = False) -> T:
         """Do work on what is paid for, in the caller's context; who is cancelled meanwhile gets what it comes to."""
 
     async def apart(self, steps: Steps[T], *, left: Callable[[], object], unbegun: Callable[[], object]) -> T:
@@ -130,11 +133,11 @@ class ThreadRim:
         """Return a bell for this thread."""
         return ThreadBell()
 
-    async def do(self, work: Callable[[], T], *, undo: Callable[[T], object] | None = None) -> T:
+    async def do(self, work: Callable[[], T], *, undo: Callable[[T], object] | None = None, is_slow: bool = False) -> T:
         """Do the work here and now."""
         return work()
 
-    async def do_to_its_end(self, work: Callable[[], T]) -> T:
+    async def do_to_its_end(self, work: Callable[[], T], *, is_slow: bool = False) -> T:
         """Do the work here and now."""
         return work()
 

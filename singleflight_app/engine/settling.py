@@ -7,6 +7,8 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from singleflight_app.domain.exceptions import CoordinationUnavailable, seconds
@@ -57,14 +59,21 @@ class Settling:
             store, owner=owner, settle_late=self._settle_late, limits=limits, monotonic=monotonic, start=start
         )
 
+    async def put_out(self, asked: Asked[R], lease: Lease, end: End[R]) -> End[R]:
+        """Put a large result out of its row, unless the settle will be refused anyway."""
+        is_large = self._large.is_too_large(lease.policy, end.written)
+        if not is_large or lease.is_over or lease.pid != os.getpid():
+            return end
+        put_out = partial(self._large.put_out, lease, end.written)
+        return replace(end, written=await asked.rim.do_to_its_end(put_out, is_slow=True))
+
     def conclude(
         self, asked: Asked[R], lease: Lease, end: End[R], *, ticket: Ticket | None, seconds_run: float
     ) -> Verdict:
         """Write the end, once, and hand on what was stored."""
         asked.mark()
+        written, sent_at = end.written, self._monotonic()
         try:
-            written = self._put_out(lease, end.written)
-            sent_at = self._monotonic()
             verdict = self._settle(lease, written)
         except BaseException:
             self.heartbeat.release(lease)  # interrupted: the lease runs out by itself
@@ -133,10 +142,6 @@ class Settling:
         """Let go of every lease at exit, so that others need not wait until it runs out."""
         for lease in self.heartbeat.held():
             self.release_now(lease, NO_USAGE)
-
-    def _put_out(self, lease: Lease, settled: Settled) -> Settled:
-        """Put a large result out of the row, unless the settle will be refused anyway."""
-        return settled if lease.is_over or lease.pid != os.getpid() else self._large.put_out(lease, settled)
 
     def _settle(self, lease: Lease, settled: Settled) -> Verdict:
         """Write the end; if the database can't be reached, keep the lease and let the heartbeat try again."""

@@ -17,7 +17,7 @@ from django.core.files.storage import Storage, storages
 from singleflight_app.domain.exceptions import CoordinationUnavailable, UnknownEnvelope
 from singleflight_app.telemetry.signals import announce, coordination_failed
 
-ANSWER_WITHIN = 60.0  #: seconds for one file, written, read or deleted
+ANSWER_WITHIN = 30.0  #: seconds for one file, written, read or deleted
 PAUSE = 5.0  #: seconds without a storage that did not answer in time, so that it costs some callers, not each
 MOST_AT_ONCE = 16  #: files under way in one process; those of a storage that hangs count until it answers
 
@@ -42,7 +42,7 @@ class StorageBlobs:
             self._failed(exc)
             return None
 
-    def get(self, location: str, *, most: int, within: float = ANSWER_WITHIN) -> bytes | None:
+    def get(self, location: str, *, most: int, within: float) -> bytes | None:
         """Return a file, cut off after `most` bytes; None: it is gone. CoordinationUnavailable: no answer in time."""
 
         def read(storage: Storage) -> bytes:
@@ -111,7 +111,7 @@ class NoBlobs:
         """Take nothing."""
         return None
 
-    def get(self, location: str, *, most: int, within: float = 0.0) -> bytes | None:
+    def get(self, location: str, *, most: int, within: float) -> bytes | None:
         """Say that this process can't know."""
         raise UnknownEnvelope("the stored result lies in a storage, and this process has no BLOB_STORAGE")
 

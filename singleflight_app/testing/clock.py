@@ -132,18 +132,18 @@ class ClockedLoopRim(LoopRim):
     """Waits on the running loop, by the test's clock; it needs no thread, since memory answers at once."""
 
     def __init__(self, workers: Workers, around: Around, clock: Clock) -> None:
-        super().__init__(workers, around)
+        super().__init__(workers, workers, around)
         self._clock = clock
 
     def bell(self) -> LoopBell:
         """Return a bell for a task of this loop."""
         return _LoopBell(self._clock)
 
-    async def do(self, work: Callable[[], T], *, undo: Callable[[T], object] | None = None) -> T:
+    async def do(self, work: Callable[[], T], *, undo: Callable[[T], object] | None = None, is_slow: bool = False) -> T:
         """Do the work here and now."""
         return work()
 
-    async def do_to_its_end(self, work: Callable[[], T]) -> T:
+    async def do_to_its_end(self, work: Callable[[], T], *, is_slow: bool = False) -> T:
         """Do the work here and now."""
         return work()
 

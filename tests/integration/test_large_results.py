@@ -16,13 +16,15 @@ from django.core.management import call_command
 from pytest_django.fixtures import Settings
 
 from singleflight_app import CoordinationUnavailable, Layer, ResultTooLarge, Role
+from singleflight_app.conf import get_settings
 from singleflight_app.engine.handles import FlightHandle
 from singleflight_app.models import Blob, Flight
 from tests.held import Counted, Held, at_once, begin, results
+from tests.looped import loops
 from tests.nodes import Node, nodes
 from tests.outages import Outage
 from tests.past import end_leases
-from tests.storages import Bucket, Folder, bucket
+from tests.storages import Bucket, Folder, HangingStorage, bucket, hanging, storage_threads
 from tests.stored import row_of
 from tests.waiting import until
 
@@ -308,6 +310,31 @@ def test_a_note_goes_with_a_file_that_was_never_written(settings: Settings, tmp_
         call_command("purge_flights")
 
         assert not Blob.objects.exists()
+
+
+def test_a_storage_that_hangs_holds_up_who_waits_for_it_alone(settings: Settings, unique: str) -> None:
+    """P4: other async callers of the process go on, and so do the statements of those who will wait for it."""
+    count = get_settings().pool_size + 1
+
+    async def large() -> str:
+        return LARGE
+
+    async def small() -> str:
+        return "small"
+
+    with hanging() as options, loops(1) as (loop,):
+        _configure(settings, options)
+        with nodes(2) as (one, other):
+            owners = [begin(one.run, "large-row", {"key": f"{unique}{n}"}, Counted(LARGE)) for n in range(count)]
+            until(lambda: storage_threads() == count, "all owners to write their files")
+            aowners = [loop.begin(other.arun("large-row", {"key": f"a{unique}{n}"}, large)) for n in range(count)]
+            until(lambda: storage_threads() == 2 * count, "as many async ones as there may be at once")
+
+            quick = loop.run(other.arun("calm-row", {"key": unique}, small))
+
+            assert quick.value == "small"
+            HangingStorage.may_answer.set()
+            assert {outcome.value for outcome in results([*owners, *aowners])} == {LARGE}
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "longer"])

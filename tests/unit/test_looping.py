@@ -36,7 +36,7 @@ def loop() -> Iterator[Loop]:
 
 def _rim(loop: Loop, workers: Workers) -> LoopRim:
     async def made() -> LoopRim:
-        return LoopRim(workers, _nothing_around)
+        return LoopRim(workers, workers, _nothing_around)
 
     return loop.run(made())
 
