@@ -176,8 +176,8 @@ class Coordinator:
         """Release every lease and end the threads."""
         self._settling.release_all()
         self._settling.heartbeat.close()
-        self._following.close()
         self._spreading.close()
+        self._following.close()
         self._workers.close()
         self._slow.close()
 

@@ -134,10 +134,13 @@ class Following:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """End both threads at their next turn."""
+        """End both threads at their next turn; the last one to use the notifier closes it."""
         with self._changed:
             self._is_closed = True
+            is_heard = self._is_listening
             self._changed.notify_all()
+        if not is_heard:
+            self._notifier.close()
 
     def drop_deaf(self) -> None:
         """Forget callers whose loops were closed under them; they will never leave by themselves."""
@@ -228,6 +231,10 @@ class Following:
         return pause if lease_remaining is None or lease_remaining <= 0 else min(pause, lease_remaining + _SOON)
 
     def _listen_for_ever(self) -> None:
+        self._listen_until_closed()
+        self._notifier.close()
+
+    def _listen_until_closed(self) -> None:
         while (stages := self._stages_to_hear()) is not None:
             try:
                 is_new = [self._notifier.open(stage) for stage in stages if stage != FLOORS]

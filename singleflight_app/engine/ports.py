@@ -200,6 +200,9 @@ class Notifier(Protocol):
     def open(self, stage: str, *, back: float = 0.0) -> bool:
         """Begin to remember the stage's position, `back` seconds before its last hint; True: none was known before."""
 
+    def close(self) -> None:
+        """Let go of connections."""
+
     def read(self, stages: Collection[str], timeout: float) -> list[Hint]:
         """Wait up to `timeout` seconds for hints; raise ConnectionError when the stream is out of reach."""
 

@@ -66,6 +66,11 @@ class _Undialled:
         self._dial = Together(dial)
         self._client: Any = None
 
+    def close(self) -> None:
+        """Close the client's connections, if there is one; it makes new ones when somebody needs them."""
+        if self._client is not None:
+            self._client.close()
+
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  (whatever the client has)
         if self._client is None:
             self._client = self._dial()

@@ -17,6 +17,9 @@ class NullNotifier:
         """Have no position to remember."""
         return False
 
+    def close(self) -> None:
+        """Have nothing to let go of."""
+
     def read(self, stages: Collection[str], timeout: float) -> list[Hint]:
         """Hear nothing; never called, since `is_listening` is False."""
         return []

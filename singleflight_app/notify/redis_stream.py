@@ -7,6 +7,7 @@ so that a cluster can read several at once.
 
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import Any
 
 from redis.exceptions import RedisClusterException, RedisError
@@ -62,6 +63,11 @@ class RedisStreamNotifier:
             raise ConnectionError(str(exc)) from exc
         self._positions[name] = _earlier(newest[0][0], back) if newest else b"0-0"
         return True
+
+    def close(self) -> None:
+        """Close the client's connections; they are made again when somebody needs one."""
+        with suppress(*ERRORS):
+            self._client.close()
 
     def read(self, stages: Collection[str], timeout: float) -> list[Hint]:
         """Wait up to `timeout` seconds for hints of opened stages; ConnectionError when Redis is away."""

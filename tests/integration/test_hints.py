@@ -184,3 +184,17 @@ def _follow_something(node: Node) -> None:
 
 def _threads() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name.startswith("singleflight")}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("stage", ["calm-redis", "calm-memory", "calm-row"])
+def test_a_closed_runtime_leaves_no_socket(unique: str, stage: str) -> None:
+    """R12: whether it listened or not, the last one to use Redis closes its connections."""
+    with nodes(1) as (one,):
+        one.run(stage, {"key": unique}, Counted("value"))
+        pool = one.runtime.notifier._client.connection_pool  # type: ignore[attr-defined]
+
+    def open_sockets() -> int:
+        return sum(link._sock is not None for link in [*pool._available_connections, *pool._in_use_connections])
+
+    until(lambda: open_sockets() == 0, "all sockets to be closed")
