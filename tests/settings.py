@@ -75,7 +75,7 @@ if name := os.environ.get("TEST_DATABASE_NAME"):
 if host := os.environ.get("TEST_DATABASE_HOST"):
     DATABASES["default"]["HOST"] = host
 # A loaded machine must not pass for a Redis that hangs: a hint that is given up is a test that waits in vain.
-CACHES["default"]["OPTIONS"] |= {"SOCKET_CONNECT_TIMEOUT": 10, "SOCKET_TIMEOUT": 10}
+CACHES["default"]["OPTIONS"] |= {"SOCKET_CONNECT_TIMEOUT": 30, "SOCKET_TIMEOUT": 30}
 if location := os.environ.get("TEST_REDIS"):
     CACHES["default"]["LOCATION"] = location
 if os.environ.get("TEST_DATABASE_NAME"):

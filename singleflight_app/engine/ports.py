@@ -194,8 +194,8 @@ class Notifier(Protocol):
     #: Whether hints can arrive at all; without, followers rely on the poll.
     is_listening: bool
 
-    def publish(self, hints: Sequence[tuple[str, Hint]]) -> None:
-        """Send hints to every process that listens to their stages."""
+    def publish(self, hints: Sequence[tuple[str, Hint]]) -> bool:
+        """Send hints to every process that listens to their stages; False: the stream is out of reach."""
 
     def open(self, stage: str, *, back: float = 0.0) -> bool:
         """Begin to remember the stage's position, `back` seconds before its last hint; True: none was known before."""

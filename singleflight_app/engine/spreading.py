@@ -1,7 +1,8 @@
 """Hands stored ends on, after their commit and off the callers' way: hints first, then the replay cache.
 
 One thread per process sends what has gathered in one go. Nothing here is needed for an answer to be right: a hint
-that is lost costs a poll interval, a cache entry that is lost costs a read of the row.
+that is lost costs a poll interval, a cache entry that is lost costs a read of the row. Only floors are kept until
+Redis takes them: no poll stands behind them, and what other processes remember is old from then on.
 """
 
 import logging
@@ -11,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from singleflight_app.domain.exceptions import CoordinationUnavailable
-from singleflight_app.domain.records import Hint, Kept
+from singleflight_app.domain.records import FLOORS, Hint, Kept
 from singleflight_app.engine import threads
 from singleflight_app.engine.ports import Notifier, ReplayCache
 from singleflight_app.telemetry.signals import announce, coordination_failed
@@ -36,6 +37,7 @@ class Spreading:
     ) -> None:
         self._cache, self._notifier, self._monotonic, self._start_thread = cache, notifier, monotonic, start
         self._floors: dict[bytes, tuple[int, float]] = {}  # by key: the generation, and until when it matters
+        self._unheard: dict[bytes, Hint] = {}  # floors that the notifier could not send, by key
         self._changed = threading.Condition()
         self._hints: deque[tuple[str, Hint]] = deque(maxlen=MOST)
         self._kept: deque[Kept] = deque(maxlen=MOST)
@@ -89,7 +91,7 @@ class Spreading:
             with self._changed:
                 self._is_sending = False
                 self._changed.notify_all()
-                pause = FLOOR_PAUSE if self._floors else None
+                pause = FLOOR_PAUSE if self._floors or self._unheard else None
                 self._changed.wait_for(self._has_work, pause)
                 self._is_floor_due = False
                 hints = [self._hints.popleft() for _ in range(min(len(self._hints), _BATCH))]
@@ -101,8 +103,10 @@ class Spreading:
             self._raise_floors()
 
     def _send(self, hints: list[tuple[str, Hint]], kept: list[Kept]) -> None:
+        hints = [*((FLOORS, floor) for floor in self._unheard.values()), *hints]
         try:
-            self._notifier.publish(hints)
+            is_sent = self._notifier.publish(hints)
+            self._unheard = {} if is_sent else {hint.digest: hint for _, hint in hints[-MOST:] if hint.is_floor}
             self._cache.keep(kept)
         except Exception as exc:
             # The adapters announce Redis's own errors; no other may end the thread.

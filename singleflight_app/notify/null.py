@@ -10,8 +10,9 @@ class NullNotifier:
 
     is_listening = False
 
-    def publish(self, hints: Sequence[tuple[str, Hint]]) -> None:
-        """Send nothing."""
+    def publish(self, hints: Sequence[tuple[str, Hint]]) -> bool:
+        """Send nothing, since nobody listens."""
+        return True
 
     def open(self, stage: str, *, back: float = 0.0) -> bool:
         """Have no position to remember."""

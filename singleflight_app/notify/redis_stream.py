@@ -38,10 +38,12 @@ class RedisStreamNotifier:
         self._positions: dict[str, bytes] = {}
         self._paused_until = float("-inf")
 
-    def publish(self, hints: Sequence[tuple[str, Hint]]) -> None:
-        """Send hints to every process that listens to their stages, in one trip."""
-        if not hints or self._monotonic() < self._paused_until:
-            return
+    def publish(self, hints: Sequence[tuple[str, Hint]]) -> bool:
+        """Send hints to every process that listens to their stages, in one trip; False: some may not have arrived."""
+        if not hints:
+            return True
+        if self._monotonic() < self._paused_until:
+            return False
         try:
             with self._client.pipeline(transaction=False) as trip:
                 for stage, hint in hints:
@@ -51,6 +53,8 @@ class RedisStreamNotifier:
         except ERRORS as exc:
             self._paused_until = self._monotonic() + PAUSE
             announce(coordination_failed, component="notify", error=type(exc).__name__)
+            return False
+        return True
 
     def open(self, stage: str, *, back: float = 0.0) -> bool:
         """Remember the stream's end, less `back` seconds, as the stage's position; True: none was known before."""

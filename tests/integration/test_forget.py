@@ -5,6 +5,9 @@ import time
 
 import pytest
 from pytest_django.fixtures import Settings
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from singleflight_app import GLOBAL, CoordinationUnavailable, Layer, Role, run, single_flight
 from singleflight_app.api import forget_flight
@@ -119,6 +122,24 @@ def test_a_floor_from_before_the_listener_began_is_heard(unique: str, monkeypatc
         assert other.remembers(key)
 
         may_begin.set()
+
+        until(lambda: not other.remembers(key), "the floor in the other node's memory")
+        assert other.run("calm-memory", {"key": unique}, call).value == "new"
+
+
+def test_a_floor_that_redis_did_not_take_is_sent_again(unique: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R15: the memories of other processes have no poll behind them; Redis is told later."""
+    call = Counted("old", "new")
+    with nodes(2) as (one, other):
+        key = one.key("calm-memory", {"key": unique})
+        one.run("calm-memory", {"key": unique}, call)
+        other.run("calm-memory", {"key": unique}, call)
+        with monkeypatch.context() as outage:
+            nowhere = Redis(unix_socket_path="/nonexistent/redis.sock", retry=Retry(NoBackoff(), 0))
+            outage.setattr(one.runtime.notifier, "_client", nowhere)
+            one.forget(key)
+            one.runtime.coordinator.drain(20)
+        assert other.remembers(key)
 
         until(lambda: not other.remembers(key), "the floor in the other node's memory")
         assert other.run("calm-memory", {"key": unique}, call).value == "new"
