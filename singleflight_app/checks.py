@@ -3,12 +3,14 @@
 E001 unknown option or wrong shape · E002 wrong value of an option · E003 nonsense in a stage's policy ·
 E004 no such database alias · E005 / W005 not PostgreSQL · E006 isolation level · E007 the cache is not
 django-redis · W008 the cache's client waits without a timeout · W009 a key never comes twice · E010 no such storage
-alias · W011 the storage's files are served on the web · E012 ENCRYPTION_KEYS without cryptography.
+alias · W011 the storage's files are served on the web · E012 ENCRYPTION_KEYS without cryptography · W013 no
+exception has this path.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from pydoc import ErrorDuringImport, locate
 from typing import Any
 
 from django.apps import AppConfig
@@ -20,6 +22,7 @@ from django.core.files.storage import FileSystemStorage, InvalidStorageError, St
 from django.db import connections
 
 from singleflight_app.conf import Settings, database_problem, get_settings, problems
+from singleflight_app.domain.retryable import HTTP, dotted
 from singleflight_app.folded import Folded, registry
 
 TAG = "singleflight"
@@ -37,7 +40,13 @@ def check_settings(app_configs: Sequence[AppConfig] | None = None, **_: Any) -> 
     if found:
         return found
     settings = get_settings()
-    return [*_database(settings), *_cache(settings), *_storage(settings), *_encryption(settings)]
+    return [
+        *_database(settings),
+        *_cache(settings),
+        *_storage(settings),
+        *_encryption(settings),
+        *_exceptions(settings),
+    ]
 
 
 @register(TAG)
@@ -138,6 +147,31 @@ def _encryption(settings: Settings) -> Iterator[CheckMessage]:
     if settings.encryption_keys and find_spec("cryptography") is None:
         hint = 'Install the extra: pip install "django-singleflight-app[encryption]".'
         yield Error("SINGLEFLIGHT: ENCRYPTION_KEYS is set, but cryptography is missing.", hint=hint, id=f"{TAG}.E012")
+
+
+def _exceptions(settings: Settings) -> Iterator[CheckMessage]:
+    listed = {
+        (option, path)
+        for policy in settings.policies
+        for option, paths in (("retry_on", policy.retry_on), ("reraise", policy.reraise))
+        for path in paths
+        if (option, path) != ("retry_on", HTTP)
+    }
+    for option, path in sorted(listed):
+        own = _own_name(path)
+        if own != path:
+            message = f"SINGLEFLIGHT: {option} names {path!r}, which matches no exception."
+            name = f"{own!r}, its own name" if own else "an exception's dotted path, as 'builtins.TimeoutError'"
+            yield Warning(message, hint=f"Write {name}.", id=f"{TAG}.W013")
+
+
+def _own_name(path: str) -> str | None:
+    """Return the dotted path that an exception class has itself; None: `path` leads to none."""
+    try:
+        found = locate(path)
+    except ErrorDuringImport:
+        return None
+    return dotted(found) if isinstance(found, type) and issubclass(found, BaseException) else None
 
 
 def _sentence(text: str) -> str:

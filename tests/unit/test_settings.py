@@ -2,6 +2,7 @@
 
 import base64
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -321,3 +322,33 @@ def test_keys_without_the_library_are_refused(settings: DjangoSettings, monkeypa
     monkeypatch.setattr(checks, "find_spec", lambda _: None)
 
     assert ids() == ["singleflight.E012"]
+
+
+@pytest.mark.parametrize("option", ["retry_on", "reraise"])
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("builtins.TimeoutError", None),
+        ("json.decoder.JSONDecodeError", None),
+        ("json.JSONDecodeError", "Write 'json.decoder.JSONDecodeError', its own name."),
+        ("asyncio.TimeoutError", "Write 'builtins.TimeoutError', its own name."),
+        ("TimeoutError", "Write 'builtins.TimeoutError', its own name."),
+        ("openal.APIError", "Write an exception's dotted path, as 'builtins.TimeoutError'."),
+        ("json.dumps", "Write an exception's dotted path, as 'builtins.TimeoutError'."),
+        ("broken_sdk.Error", "Write an exception's dotted path, as 'builtins.TimeoutError'."),
+    ],
+)
+def test_a_listed_exception_is_one(
+    settings: DjangoSettings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    option: str,
+    path: str,
+    hint: str | None,
+) -> None:
+    """A slip of the pen would make each such failure final, or another class, and nobody would be told."""
+    (tmp_path / "broken_sdk.py").write_text("raise RuntimeError")
+    monkeypatch.syspath_prepend(tmp_path)
+    settings.SINGLEFLIGHT = {"CACHE": None, "STAGES": {"score": {option: [path]}}}
+
+    assert [(message.id, message.hint) for message in found()] == ([("singleflight.W013", hint)] if hint else [])
