@@ -27,6 +27,10 @@ from singleflight_app.folded import Folded, registry
 
 TAG = "singleflight"
 _LEAST_TIMEOUT = 0.5  #: seconds; the listener's read of a quiet stream takes 0.25
+_NO_PATH = (
+    "Write an exception's dotted path, as 'builtins.TimeoutError'. If the class is made while the program runs, add "
+    f'"{TAG}.W013" to SILENCED_SYSTEM_CHECKS.'
+)
 _READ_COMMITTED = 2  #: psycopg.IsolationLevel.READ_COMMITTED
 
 
@@ -160,9 +164,8 @@ def _exceptions(settings: Settings) -> Iterator[CheckMessage]:
     for option, path in sorted(listed):
         own = _own_name(path)
         if own != path:
-            message = f"SINGLEFLIGHT: {option} names {path!r}, which matches no exception."
-            name = f"{own!r}, its own name" if own else "an exception's dotted path, as 'builtins.TimeoutError'"
-            yield Warning(message, hint=f"Write {name}.", id=f"{TAG}.W013")
+            message = f"SINGLEFLIGHT: {option} names {path!r}, which is the name of no exception."
+            yield Warning(message, hint=f"Write {own!r}, its own name." if own else _NO_PATH, id=f"{TAG}.W013")
 
 
 def _own_name(path: str) -> str | None:

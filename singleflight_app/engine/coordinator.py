@@ -84,21 +84,33 @@ class Coordinator:
             monotonic=waiting,
             start=start,
         )
-        self._spreading = Spreading(cache, notifier, monotonic=monotonic, start=start)
+        floor_seconds = memory.floor_seconds
+        self._spreading = Spreading(cache, notifier, floor_seconds=floor_seconds, monotonic=monotonic, start=start)
         on_remembered = self._following.hear_floors
         self.replaying = Replaying(store, cache, memory, self._spreading, on_remembered=on_remembered)
-        self._settling = Settling(
+        self._settling = self._settled(store, owner=owner, limits=late_limits, monotonic=monotonic, start=start)
+        self._leading = self._led(store, owner=owner, may_degrade=may_degrade, monotonic=monotonic)
+
+    def _settled(
+        self,
+        store: FlightStore,
+        *,
+        owner: str,
+        limits: tuple[int, int],
+        monotonic: Callable[[], float],
+        start: threads.Start,
+    ) -> Settling:
+        return Settling(
             store,
             self.replaying,
             self._spreading,
-            large,
+            self._large,
             owner=owner,
             on_end=self._wake,
-            limits=late_limits,
+            limits=limits,
             monotonic=monotonic,
             start=start,
         )
-        self._leading = self._led(store, owner=owner, may_degrade=may_degrade, monotonic=monotonic)
 
     def _led(self, store: FlightStore, *, owner: str, may_degrade: bool, monotonic: Callable[[], float]) -> Leading:
         breakers, on_gone, on_replaced = self._breakers, self._forsake, self.replaying.replaced

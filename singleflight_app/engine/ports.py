@@ -178,6 +178,9 @@ class BlobNotes(Protocol):
 class Memory(Protocol):
     """Outcomes inside this process; times are monotonic."""
 
+    #: How long after a floor was raised an outcome from before it may still be remembered, here or elsewhere.
+    floor_seconds: float
+
     def look(self, digest: bytes) -> Settled | None:
         """Return the outcome of a key, if it is still fresh."""
 

@@ -1,8 +1,8 @@
 """Hands stored ends on, after their commit and off the callers' way: hints first, then the replay cache.
 
 One thread per process sends what has gathered in one go. Nothing here is needed for an answer to be right: a hint
-that is lost costs a poll interval, a cache entry that is lost costs a read of the row. Only floors are kept until
-Redis takes them: no poll stands behind them, and what other processes remember is old from then on.
+that is lost costs a poll interval, a cache entry that is lost costs a read of the row. Only floors are sent again,
+as long as they matter: no poll stands behind them, and what other processes remember is old from then on.
 """
 
 import logging
@@ -32,12 +32,14 @@ class Spreading:
         cache: ReplayCache,
         notifier: Notifier,
         *,
+        floor_seconds: float,
         monotonic: Callable[[], float] = time.monotonic,
         start: threads.Start = threads.start,
     ) -> None:
         self._cache, self._notifier, self._monotonic, self._start_thread = cache, notifier, monotonic, start
+        self._floor_seconds = floor_seconds
         self._floors: dict[bytes, tuple[int, float]] = {}  # by key: the generation, and until when it matters
-        self._unheard: dict[bytes, Hint] = {}  # floors that the notifier could not send, by key
+        self._unheard: list[tuple[Hint, float]] = []  # floors that were not sent, and until when they matter
         self._changed = threading.Condition()
         self._hints: deque[tuple[str, Hint]] = deque(maxlen=MOST)
         self._kept: deque[Kept] = deque(maxlen=MOST)
@@ -103,10 +105,12 @@ class Spreading:
             self._raise_floors()
 
     def _send(self, hints: list[tuple[str, Hint]], kept: list[Kept]) -> None:
-        hints = [*((FLOORS, floor) for floor in self._unheard.values()), *hints]
+        now = self._monotonic()
+        again = [(floor, until) for floor, until in self._unheard if now < until]
+        floors = again + [(hint, now + self._floor_seconds) for _, hint in hints if hint.is_floor]
         try:
-            is_sent = self._notifier.publish(hints)
-            self._unheard = {} if is_sent else {hint.digest: hint for _, hint in hints[-MOST:] if hint.is_floor}
+            is_sent = self._notifier.publish([*((FLOORS, floor) for floor, _ in again), *hints])
+            self._unheard = [] if is_sent else floors[-MOST:]
             self._cache.keep(kept)
         except Exception as exc:
             # The adapters announce Redis's own errors; no other may end the thread.

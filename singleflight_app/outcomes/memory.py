@@ -34,7 +34,7 @@ class ReplayMemory:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._max_entries, self._max_size, self._monotonic = entries, size, monotonic
-        self._floor_seconds = max(FLOOR_SECONDS, longest_ttl)  # outlives whatever was read before it was raised
+        self.floor_seconds = max(FLOOR_SECONDS, longest_ttl)  # outlives whatever was read before it was raised
         self._lock = threading.Lock()
         self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
         self._floors: OrderedDict[bytes, tuple[int, float]] = OrderedDict()
@@ -80,7 +80,7 @@ class ReplayMemory:
         now = self._monotonic()
         with self._lock:
             floor, _ = self._floors.pop(digest, (0, 0.0))
-            self._floors[digest] = (max(floor, generation), now + self._floor_seconds)
+            self._floors[digest] = (max(floor, generation), now + self.floor_seconds)
             while self._floors and next(iter(self._floors.values()))[1] <= now:
                 self._floors.popitem(last=False)
             if len(self._floors) > self._max_entries:

@@ -11,12 +11,13 @@ from redis.retry import Retry
 
 from singleflight_app import GLOBAL, CoordinationUnavailable, Layer, Role, run, single_flight
 from singleflight_app.api import forget_flight
+from singleflight_app.domain.keys import FlightKey
 from singleflight_app.domain.records import Kept
 from singleflight_app.models import FlightEvent
 from singleflight_app.notify.clients import connect
 from singleflight_app.outcomes.cache import RedisReplayCache
 from tests.held import Counted, Held, begin, results
-from tests.nodes import nodes
+from tests.nodes import Node, nodes
 from tests.past import delete, end_outcome
 from tests.stored import events_of, row_of
 from tests.waiting import until
@@ -24,6 +25,16 @@ from tests.waiting import until
 pytestmark = pytest.mark.django_db
 
 _answers = {"count": 0}
+
+
+def both_remember(one: Node, other: Node, call: Counted[str], unique: str) -> FlightKey:
+    """Have the first answer of `call` in the replay memory of two nodes; return its key."""
+    for node in (one, other):
+        node.run("calm-memory", {"key": unique}, call)
+    key = one.key("calm-memory", {"key": unique})
+    assert one.remembers(key)
+    assert other.remembers(key)
+    return key
 
 
 @single_flight("forget-numbered", scope=GLOBAL)
@@ -89,10 +100,7 @@ def test_other_nodes_forget_in_their_memories_by_the_hint(unique: str) -> None:
     """R15: nobody waits for the TTL of a minute, also not where nobody follows anything."""
     call = Counted("old", "new")
     with nodes(2) as (one, other):
-        key = one.key("calm-memory", {"key": unique})
-        one.run("calm-memory", {"key": unique}, call)
-        other.run("calm-memory", {"key": unique}, call)
-        assert other.run("calm-memory", {"key": unique}, call).layer is Layer.MEMORY
+        key = both_remember(one, other, call, unique)
 
         one.forget(key)
 
@@ -113,9 +121,7 @@ def test_a_floor_from_before_the_listener_began_is_heard(unique: str, monkeypatc
             return open_at_once(stage, back=back)
 
         monkeypatch.setattr(other.runtime.notifier, "open", open_late)
-        key = one.key("calm-memory", {"key": unique})
-        one.run("calm-memory", {"key": unique}, call)
-        other.run("calm-memory", {"key": unique}, call)
+        key = both_remember(one, other, call, unique)
         assert begins.wait(20)
         one.forget(key)
         one.runtime.coordinator.drain(20)
@@ -131,17 +137,16 @@ def test_a_floor_that_redis_did_not_take_is_sent_again(unique: str, monkeypatch:
     """R15: the memories of other processes have no poll behind them; Redis is told later."""
     call = Counted("old", "new")
     with nodes(2) as (one, other):
-        key = one.key("calm-memory", {"key": unique})
-        one.run("calm-memory", {"key": unique}, call)
-        other.run("calm-memory", {"key": unique}, call)
+        key = both_remember(one, other, call, unique)
         with monkeypatch.context() as outage:
             nowhere = Redis(unix_socket_path="/nonexistent/redis.sock", retry=Retry(NoBackoff(), 0))
             outage.setattr(one.runtime.notifier, "_client", nowhere)
             one.forget(key)
             one.runtime.coordinator.drain(20)
-        assert other.remembers(key)
+            has_heard = not other.remembers(key)
 
         until(lambda: not other.remembers(key), "the floor in the other node's memory")
+        assert not has_heard
         assert other.run("calm-memory", {"key": unique}, call).value == "new"
 
 
@@ -149,9 +154,7 @@ def test_a_lost_hint_costs_the_memorys_own_time(unique: str, monkeypatch: pytest
     """R15: a node that hears nothing gives the old answer for `replay_memory_ttl` at most, by its monotonic clock."""
     call = Counted("old", "new")
     with nodes(2) as (one, other):
-        key = one.key("calm-memory", {"key": unique})
-        one.run("calm-memory", {"key": unique}, call)
-        other.run("calm-memory", {"key": unique}, call)
+        key = both_remember(one, other, call, unique)
         memory = other.runtime.coordinator.replaying._memory
         monkeypatch.setattr(other.runtime.coordinator._following, "_on_floor", lambda *_: None)
         one.forget(key)

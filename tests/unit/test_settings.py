@@ -330,12 +330,12 @@ def test_keys_without_the_library_are_refused(settings: DjangoSettings, monkeypa
     [
         ("builtins.TimeoutError", None),
         ("json.decoder.JSONDecodeError", None),
-        ("json.JSONDecodeError", "Write 'json.decoder.JSONDecodeError', its own name."),
-        ("asyncio.TimeoutError", "Write 'builtins.TimeoutError', its own name."),
-        ("TimeoutError", "Write 'builtins.TimeoutError', its own name."),
-        ("openal.APIError", "Write an exception's dotted path, as 'builtins.TimeoutError'."),
-        ("json.dumps", "Write an exception's dotted path, as 'builtins.TimeoutError'."),
-        ("broken_sdk.Error", "Write an exception's dotted path, as 'builtins.TimeoutError'."),
+        ("json.JSONDecodeError", "Write 'json.decoder.JSONDecodeError', its own name"),
+        ("asyncio.TimeoutError", "Write 'builtins.TimeoutError', its own name"),
+        ("TimeoutError", "Write 'builtins.TimeoutError', its own name"),
+        ("openal.APIError", "Write an exception's dotted path, as 'builtins.TimeoutError'"),
+        ("json.dumps", "Write an exception's dotted path, as 'builtins.TimeoutError'"),
+        ("broken_sdk.Error", "Write an exception's dotted path, as 'builtins.TimeoutError'"),
     ],
 )
 def test_a_listed_exception_is_one(
@@ -351,4 +351,7 @@ def test_a_listed_exception_is_one(
     monkeypatch.syspath_prepend(tmp_path)
     settings.SINGLEFLIGHT = {"CACHE": None, "STAGES": {"score": {option: [path]}}}
 
-    assert [(message.id, message.hint) for message in found()] == ([("singleflight.W013", hint)] if hint else [])
+    messages = found()
+
+    assert [message.id for message in messages] == (["singleflight.W013"] if hint else [])
+    assert all((message.hint or "").startswith(hint or "") for message in messages)
