@@ -62,6 +62,9 @@ class Flight(models.Model):
     output_tokens = models.BigIntegerField(_("output tokens"), db_default=0)
     cost = models.DecimalField(_("cost"), max_digits=18, decimal_places=9, db_default=0)
     joins = models.BigIntegerField(_("joins"), db_default=0)
+    replays = models.BigIntegerField(_("replays"), db_default=0)
+    # W3C trace context of the owner's call, for whoever follows it.
+    trace_parent = models.CharField(_("trace parent"), max_length=55, db_default="", blank=True)
 
     class Meta:
         """Beats change no indexed column, so that they stay heap-only (HOT) updates."""
@@ -79,7 +82,7 @@ class Flight(models.Model):
         ]
         indexes: ClassVar = [
             models.Index(fields=["stage", "id"], condition=models.Q(status__in=_LIVE), name="singleflight_flight_live"),
-            models.Index(fields=["status", "-id"], name="singleflight_flight_status"),
+            models.Index(fields=["status", "-generation"], name="singleflight_flight_newest"),
             models.Index(fields=["expires_at"], name="singleflight_flight_expiry"),
         ]
         constraints: ClassVar = [
@@ -172,8 +175,17 @@ class StageStat(models.Model):
     calls = models.BigIntegerField(_("calls"), db_default=0)
     followers = models.BigIntegerField(_("followers"), db_default=0)
     replays = models.BigIntegerField(_("replays"), db_default=0)
+    # The rest of the replays came from the database.
+    replays_process = models.BigIntegerField(_("replays from memory"), db_default=0)
+    replays_cache = models.BigIntegerField(_("replays from Redis"), db_default=0)
     failures = models.BigIntegerField(_("failures"), db_default=0)
     takeovers = models.BigIntegerField(_("takeovers"), db_default=0)
+    fenced = models.BigIntegerField(_("refused ends"), db_default=0)
+    degraded = models.BigIntegerField(_("calls without the database"), db_default=0)
+    wait_timeouts = models.BigIntegerField(_("callers that gave up"), db_default=0)
+    # How many waits of callers, and durations of calls, fell between two of `domain.tally.DURATION_BOUNDS`.
+    waits = models.JSONField(_("waits"), db_default=models.Value([], models.JSONField()))
+    runs = models.JSONField(_("durations of calls"), db_default=models.Value([], models.JSONField()))
     tokens_spent = models.BigIntegerField(_("tokens spent"), db_default=0)
     tokens_saved = models.BigIntegerField(_("tokens saved"), db_default=0)
     tokens_wasted = models.BigIntegerField(_("tokens wasted"), db_default=0)

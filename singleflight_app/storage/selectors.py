@@ -48,9 +48,9 @@ def flights() -> "QuerySet[WithAnnotations[Flight, HeartbeatAge]]":
 
 def having(rows: QuerySet[Flight], statuses: Collection[Status]) -> QuerySet[Flight]:
     """Return those of `rows` that are among the newest `VIEW_DEPTH` of each status."""
-    # One short walk down the (status, -id) index per status. Left to filter by several statuses in the order
+    # One short walk down the (status, -generation) index per status. Left to filter by several statuses in the order
     # of ids, PostgreSQL may walk the whole table when the matching rows are old.
-    newest = [_rows().filter(status=status).order_by("-id").values("pk")[:VIEW_DEPTH] for status in statuses]
+    newest = [_rows().filter(status=status).order_by("-generation").values("pk")[:VIEW_DEPTH] for status in statuses]
     if not connections[get_settings().database].features.supports_slicing_ordering_in_compound:
         return rows.filter(status__in=statuses)
     return rows.filter(pk__in=newest[0].union(*newest[1:], all=True))
