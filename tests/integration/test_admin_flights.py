@@ -153,8 +153,8 @@ def test_a_large_table_is_counted_by_estimate(login: Login, monkeypatch: pytest.
 
 def test_the_last_page_is_one_that_is_reached_quickly(login: Login, monkeypatch: pytest.MonkeyPatch) -> None:
     """OFFSET walks what it skips; what is deeper is found by search."""
-    monkeypatch.setattr("singleflight_app.admin.LAST_PAGE_MAX", 2)
-    monkeypatch.setattr("singleflight_app.admin.FlightAdmin.list_per_page", 2)
+    monkeypatch.setattr("singleflight_app.admin.flights.LAST_PAGE_MAX", 2)
+    monkeypatch.setattr("singleflight_app.admin.flights.FlightAdmin.list_per_page", 2)
     for _ in range(7):
         flight_row()
 
