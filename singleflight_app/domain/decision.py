@@ -37,6 +37,8 @@ def decide(row: FlightSnapshot, asking: Asking) -> Claim:
         return _about_running(row, asking)
     if status is Status.PENDING:
         return _about_pending(row, asking)
+    if status is Status.CANCELLED and asking.starts_pending:
+        return Claim.REPLAY_FAILURE  # what the worker came for was cancelled, and nobody has asked anew
     if status is Status.CANCELLED or is_no_answer(row, asking.above) or _is_past(row.outcome_remaining):
         return Claim.OWNER_NEW
     if status is Status.SUCCEEDED:
