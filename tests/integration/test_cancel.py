@@ -339,8 +339,8 @@ def test_a_cancel_in_the_middle_of_a_settle_waits_for_it(unique: str) -> None:
         flight = _flight(one, unique)
         with settling.transaction():
             settling.execute(
-                "update singleflight_flight set status = 'failed', lease_expires_at = null, error_type = 'app.Trouble', "
-                "settled_at = now(), expires_at = now() + interval '1 hour' where id = %s",
+                "update singleflight_flight set status = 'failed', error_type = 'app.Trouble', "
+                "lease_expires_at = null, settled_at = now(), expires_at = now() + interval '1 hour' where id = %s",
                 [flight.pk],
             )
             cancelling = begin(cancel_flight, flight.pk, actor="mira")
