@@ -124,11 +124,12 @@ def _elsewhere() -> Iterator[psycopg.Connection]:
         yield other
 
 
-def _pending(node: Node, unique: str) -> tuple[int, Call[str]]:
-    """Return a submitted flight, and the call of a worker that comes for it."""
+def _pending(node: Node, unique: str) -> tuple[int, Call[str], Counted[str]]:
+    """Return a submitted flight, and the call of a worker that comes for it, with its function."""
+    function = Counted("worked")
     key, policy = node.key(STAGE, {"key": unique}), node.runtime.settings.policy(STAGE)
     row = row_in(node.runtime.queue.submit(key, label="", arguments={"x": "1"}))
-    return row.flight_id, Call(key, policy, Counted("worked"), for_policy(str, policy), WAIT, "", row.flight_id)
+    return row.flight_id, Call(key, policy, function, for_policy(str, policy), WAIT, "", row.flight_id), function
 
 
 def test_who_waits_is_told_and_who_asks_later_calls_anew(unique: str) -> None:
@@ -277,7 +278,7 @@ def test_an_async_call_is_cancelled(unique: str) -> None:
 def test_a_handle_brings_the_cancel(unique: str) -> None:
     """Whoever submitted the flight is told like any other who waits for it."""
     with nodes(1) as (one,):
-        flight_id, _work = _pending(one, unique)
+        flight_id, *_ = _pending(one, unique)
         follower = begin(one.run, STAGE, {"key": unique}, Counted("not called"))
         one.wait_for_follower(STAGE)
 
@@ -475,7 +476,7 @@ def test_a_fresh_caller_that_waits_the_flight_out_makes_its_own_call(unique: str
 def test_a_worker_that_is_about_to_claim_finds_it_cancelled(unique: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has read the arguments, and stands before its grant."""
     with nodes(1) as (one,):
-        flight_id, work = _pending(one, unique)
+        flight_id, work, function = _pending(one, unique)
         gate = _gate(monkeypatch, one, "grant")
         worker = begin(one.runtime.coordinator.run, work)
         gate.wait()
@@ -484,7 +485,7 @@ def test_a_worker_that_is_about_to_claim_finds_it_cancelled(unique: str, monkeyp
         gate.open()
 
         assert _is_cancelled(worker)
-        assert work.function.count == 0
+        assert function.count == 0
         flight = Flight.objects.get(pk=flight_id)
         assert (flight.status, flight.arguments) == ("cancelled", None)
         assert [kind for kind, _ in _events(flight)] == ["submitted", "cancelled"]
@@ -493,14 +494,14 @@ def test_a_worker_that_is_about_to_claim_finds_it_cancelled(unique: str, monkeyp
 def test_a_worker_that_comes_later_has_nothing_to_do(unique: str) -> None:
     """A message that comes twice, or late: the row is cancelled, and only who asks anew begins a call."""
     with nodes(1) as (one,):
-        flight_id, work = _pending(one, unique)
+        flight_id, work, function = _pending(one, unique)
         cancel_flight(flight_id, actor="mira")
 
         assert one.runtime.queue.arguments(flight_id) is None
         with pytest.raises(FlightCancelled):
             one.runtime.coordinator.run(work)
 
-        assert work.function.count == 0
+        assert function.count == 0
         again = row_in(one.runtime.queue.submit(work.key, label="", arguments={"x": "1"}))
         assert again.status == "cancelled"
         assert one.run(STAGE, {"key": unique}, Counted("anew")).value == "anew"

@@ -1,4 +1,4 @@
-"""A flight is tried again by hand: a failure is due at once, a message is sent again, a dead worker's flight is queued."""
+"""A flight is tried again by hand: a failure is due at once, a message is sent again, a lost flight is queued."""
 
 from collections.abc import Callable
 from typing import Any
