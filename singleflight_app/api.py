@@ -147,9 +147,14 @@ def expire_lease(flight_id: int, *, actor: str) -> bool:
     return True
 
 
-def readable_result(stored: StoredResult, digest: bytes) -> str:
-    """Return the JSON text of a stored result for a person, or raise ResultUnreadable; escape it before it is shown."""
-    return Envelope(keys=runtime().keys).unwrap(stored, digest).decode()
+def result_bytes(stored: StoredResult, digest: bytes, *, within: float = 20.0) -> bytes:
+    """Return the JSON of a stored result for a person, wherever it lies; escape it before it is shown.
+
+    Raises ResultUnreadable when it is damaged, gone, or sealed with a key that this process lacks, and
+    CoordinationUnavailable when the storage of large results does not answer `within` seconds.
+    """
+    here = runtime()
+    return Envelope(keys=here.keys).unwrap(here.large.at_hand(stored, within=within), digest)
 
 
 def run_pending(flight_id: int) -> Outcome[Any] | None:
