@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from singleflight_app.admin import sentences, timeline
 from singleflight_app.admin.timeline import Move, Present
-from singleflight_app.domain.states import Status
+from singleflight_app.domain.states import LIVE, Status
 from singleflight_app.models import FlightEvent
 from singleflight_app.storage import selectors
 
@@ -16,7 +16,8 @@ from singleflight_app.storage import selectors
 def page_context(flight: Any, *, may_read: bool) -> dict[str, Any]:  # noqa: ANN401  (with what `selectors.flights` adds)
     """Return the context of the page; `may_read`: its reader may read the result."""
     events = list(selectors.events_of(flight.pk))
-    has_content = flight.has_arguments or flight.status == Status.SUCCEEDED
+    # Arguments wait with a flight until it has ended, its result is there from then on.
+    has_content = flight.status in LIVE or flight.status == Status.SUCCEEDED
     return {
         "badge": sentences.badge_of(flight),
         "meaning": sentences.meaning(flight),

@@ -50,12 +50,12 @@ class Newest:
             return self._searched().count()
         if not self.is_filtered and len(self.statuses) == len(Status):
             return selectors.count(_all())
-        parts = [self._part(status)[: _depth(status) + 1] for status in self.statuses]
+        parts = [self._part(status).values("pk")[: _depth(status) + 1] for status in self.statuses]
         return sum(part.count() for part in parts) if not _can_unite() else _united(parts).count()
 
     def count(self) -> int:
         """Return how many can be reached by pages."""
-        return min(self.total, VIEW_DEPTH)
+        return self.total if self.found is not None else min(self.total, VIEW_DEPTH)
 
     @property
     def is_cut(self) -> bool:
@@ -64,6 +64,8 @@ class Newest:
 
     def ids(self, start: int, stop: int) -> list[int]:
         """Return the ids of one page."""
+        if stop <= start:
+            return []
         if self.found is not None:
             # Sorted here: an order and a limit would tempt the planner to walk the index until it has met them all.
             pairs = sorted(self._searched().values_list("generation", "pk"), reverse=True)
@@ -72,12 +74,13 @@ class Newest:
             pairs = list(rows.values_list("generation", "pk")[:stop])
         else:
             parts = [self._part(status).values_list("generation", "pk")[:stop] for status in self.statuses]
-            return [pk for _, pk in _united(parts).order_by("-generation")[start:stop]]
+            merged = parts[0] if len(parts) == 1 else _united(parts).order_by("-generation")
+            return [pk for _, pk in merged[start:stop]]
         return [pk for _, pk in pairs[start:stop]]
 
     def __getitem__(self, part: slice) -> QuerySet[Any]:
         """Return the rows of one page, as `selectors.flights` reads them."""
-        ids = self.ids(part.start or 0, min(part.stop, VIEW_DEPTH))
+        ids = self.ids(part.start or 0, min(part.stop, self.count()))
         return selectors.flights().filter(pk__in=ids).order_by("-generation")
 
     @cached_property

@@ -41,7 +41,6 @@ class Seen(TypedDict):
     retry_remaining: timedelta | None
     duration: timedelta | None  #: from the grant to the end
     is_stuck: bool  #: it runs without a lease, or waits for a worker longer than `pending_timeout`
-    has_arguments: bool
 
 
 def flights() -> "QuerySet[WithAnnotations[Flight, Seen]]":
@@ -56,7 +55,6 @@ def flights() -> "QuerySet[WithAnnotations[Flight, Seen]]":
         retry_remaining=_duration(F("retry_at") - Now()),
         duration=_duration(F("settled_at") - F("started_at")),
         is_stuck=ExpressionWrapper(stuck(), output_field=BooleanField()),
-        has_arguments=ExpressionWrapper(Q(arguments__isnull=False), output_field=BooleanField()),
     )
 
 

@@ -1,7 +1,8 @@
 /* Keeps a page fresh without reloading it: every few seconds the same address is fetched, and each element with
    data-live="name" is replaced by the one of that name in the answer. What a person is about stays: ticked boxes,
    chosen values, open <details>, focus, scrolled places. data-live-rows="selector" keeps a table and replaces its rows
-   alone, for the admin's own script listens to the table. */
+   alone, for the admin's own script listens to the table. The element with data-live-status, outside of all these, tells
+   whether it is live, in the words of its own attributes. */
 "use strict";
 {
   const INTERVAL = 5000;
@@ -149,10 +150,7 @@
       if (!fresh || old.isEqualNode(fresh)) return;
       if (old.dataset.liveRows && replaceRows(old, fresh)) return;
       const kept = state(old);
-      const word = old.querySelector("[data-live-status]");
-      fresh.querySelector("[data-live-status]")?.replaceWith(word ?? "");
       const taken = document.importNode(fresh, true);
-      if (word) taken.querySelector("[data-live-status]")?.replaceWith(word);
       old.replaceWith(taken);
       restore(taken, kept);
       listenToRows();
