@@ -14,6 +14,7 @@ from django.utils.text import format_lazy
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from singleflight_app.admin.actions import ACTION_MAX
 from singleflight_app.conf import get_settings
 from singleflight_app.domain.states import LIVE, Status
 from singleflight_app.folded import registry
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from singleflight_app.models import Flight
 
 VIEW = "view"
-ACROSS_MAX = 1000  #: "select all" reaches so many; the next ones are a second go
 VIEWS: dict[str, tuple[Any, tuple[Status, ...]]] = {
     "in_flight": (_("in flight"), tuple(sorted(LIVE))),
     "succeeded": (_("succeeded"), (Status.SUCCEEDED,)),
@@ -124,9 +124,9 @@ class FlightChangeList(ChangeList):
         self.clear_all_filters_qs = self.get_query_string(remove=used)
         self.newest = self._found(conditions.order_by())
         if request.POST.get("select_across") == "1":
-            return selectors.flights().filter(pk__in=self.newest.ids(0, ACROSS_MAX + 1))
+            return selectors.flights().filter(pk__in=self.newest.ids(0, ACTION_MAX + 1)).order_by("-generation")
         # What was ticked is acted on, whether or not it has left this tab since.
-        return selectors.flights()
+        return selectors.flights().order_by("-generation")
 
     def _found(self, conditions: QuerySet[Any]) -> Newest:
         chosen = self.params.get(VIEW, "")
