@@ -80,7 +80,7 @@ class ReadOnlyAdmin(AnyAdmin):
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         """Refuse other filters by URL: they would scan the table, and betray columns one may not read."""
-        return lookup in {one.parameter_name for one in self.list_filter}
+        return any(lookup == getattr(one, "parameter_name", None) for one in self.list_filter)
 
 
 @admin.register(Flight)
@@ -184,7 +184,7 @@ class FlightAdmin(FlightActions, ReadOnlyAdmin):
         """Since it was granted, or asked for while nobody was."""
         return sentences.duration(flight.age)
 
-    @admin.display(description=_("heartbeat age"), empty_value=EMPTY)
+    @admin.display(description=_("last beat"), empty_value=EMPTY)
     def heartbeat_age(self, flight: Any) -> str:  # noqa: ANN401  (the same)
         """Since the last beat, while somebody should be beating."""
         return sentences.duration(flight.heartbeat_age if flight.status == Status.RUNNING else None)

@@ -49,7 +49,7 @@ class Tab(NamedTuple):
     title: str
     query: str
     is_chosen: bool
-    count: int | None  #: of those in flight; the others are not counted for the sake of a number
+    flights: int | None  #: of those in flight; the others are not counted for the sake of a number
     is_more: bool = False  #: the count stopped there
 
 
@@ -113,7 +113,9 @@ class FlightChangeList(ChangeList):
 
     newest: Newest
 
-    def get_queryset(self, request: HttpRequest, exclude_parameters: list[str] | None = None) -> "QuerySet[Flight]":
+    def get_queryset(
+        self, request: HttpRequest, exclude_parameters: list[str | None] | None = None
+    ) -> "QuerySet[Flight]":
         """Return the flights that an action may be about; the list itself is `newest`."""
         conditions = super().get_queryset(request, exclude_parameters)
         self.filter_specs = [spec for spec in self.filter_specs if not isinstance(spec, ViewFilter)]
@@ -148,8 +150,10 @@ class FlightChangeList(ChangeList):
         self.result_count = self.newest.total
         self.result_list = page.object_list
         self.multi_page, self.paginator = paginator.num_pages > 1, paginator
-        self.show_admin_actions, self.show_full_result_count, self.full_result_count = True, False, None
-        self.can_show_all = False
+        self.show_admin_actions, self.show_full_result_count, self.can_show_all = True, False, False
+        # Django tells a count beside the search box when it differs from this one.
+        is_narrowed = self.has_active_filters or self.newest.found is not None
+        self.full_result_count = None if is_narrowed else self.result_count
 
     @property
     def tabs(self) -> list[Tab]:

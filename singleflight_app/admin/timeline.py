@@ -30,8 +30,10 @@ _ENDS = {"settled", "lost", "cancelled", "expired"}
 SHAPES = {
     "submitted": "M-4 -6 L6 0 L-4 6 Z",
     "requeued": "M-4 -6 L6 0 L-4 6 Z",
+    "sent_again": "M-4 -6 L6 0 L-4 6 Z",
     "taken_over": "M0 -8 L7 6 L-7 6 Z",
     "retried": "M0 8 L7 -6 L-7 -6 Z",
+    "retry_allowed": "M0 8 L7 -6 L-7 -6 Z",
     "settled": "M-5 0 A5 5 0 1 0 5 0 A5 5 0 1 0 -5 0 Z",
     "cancelled": "M-6 -2 L6 -2 L6 2 L-6 2 Z",
     "forgotten": "M0 -7 L7 0 L0 7 L-7 0 Z",

@@ -39,7 +39,7 @@ def test_the_tabs_say_which_is_chosen_and_how_many_are_in_flight() -> None:
 
     tabs = client.get(reverse(LIST), {"view": "failed", "stage": "s-1"}).context["cl"].tabs
 
-    assert [(tab.title, tab.is_chosen, tab.count) for tab in tabs] == [
+    assert [(tab.title, tab.is_chosen, tab.flights) for tab in tabs] == [
         ("in flight", False, 2),
         ("succeeded", False, None),
         ("failed", True, None),

@@ -85,10 +85,12 @@ def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def _read(plan: dict[str, Any]) -> float:
     """Return how many rows a plan takes from its tables, those that it throws away included."""
     removed = ("Rows Removed by Filter", "Rows Removed by Index Recheck")
-    return sum(
-        node["Actual Loops"] * (node["Actual Rows"] + sum(node.get(name, 0) for name in removed))
-        for node in _nodes(plan)
-        if "Scan" in node["Node Type"] and node["Node Type"] != "Subquery Scan"
+    return float(
+        sum(
+            node["Actual Loops"] * (node["Actual Rows"] + sum(node.get(name, 0) for name in removed))
+            for node in _nodes(plan)
+            if "Scan" in node["Node Type"] and node["Node Type"] != "Subquery Scan"
+        )
     )
 
 
