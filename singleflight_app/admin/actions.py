@@ -17,7 +17,6 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext
-from django.views.decorators.http import require_POST
 
 from singleflight_app.admin.moves import HELD_BACK, MOVES, Move, why_not
 from singleflight_app.conf import get_settings
@@ -76,7 +75,7 @@ class FlightActions(AnyAdmin):
 
     def get_urls(self) -> list[URLPattern]:
         """Add the address of a move, before that of a flight's page, which takes any path."""
-        view = self.admin_site.admin_view(require_POST(self.act_view))
+        view = self.admin_site.admin_view(self.act_view)
         return [path("act/<str:name>/", view, name="singleflight_flight_act"), *super().get_urls()]
 
     def render_change_form(
@@ -111,6 +110,8 @@ class FlightActions(AnyAdmin):
             raise Http404
         if not (self.has_view_permission(request) and _has(request, move.codename)):
             raise PermissionDenied
+        if request.method != "POST":  # after a login, which brings a user back without the form
+            return HttpResponseRedirect(_back([], is_from_page=False, filters=""))
         chosen, is_from_page = _chosen(request.POST.get("flights", "")), request.POST.get("from") == "page"
         if request.POST.get("confirmed") != "yes":
             return self.confirmation(request, move, list(chosen), generations=chosen, is_from_page=is_from_page)
@@ -151,7 +152,7 @@ class FlightActions(AnyAdmin):
             "filters": filters,
             "back": _back(ids, is_from_page=is_from_page, filters=filters),
         }
-        request.current_app = self.admin_site.name  # type: ignore[attr-defined]
+        request.current_app = self.admin_site.name
         return TemplateResponse(request, TEMPLATE, context)
 
     def _make(self, request: HttpRequest, move: Move, chosen: Chosen) -> None:
