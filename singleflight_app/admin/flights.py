@@ -101,6 +101,7 @@ class FlightAdmin(FlightActions, ReadOnlyAdmin):
     )
     list_filter = (ViewFilter, StageFilter, AgeFilter, OwnerFilter)
     list_max_show_all = 0
+    list_per_page = 50
     ordering = ("-generation",)
     search_fields = ("id",)
     search_help_text = SEARCH_HELP

@@ -25,7 +25,7 @@ LIVE_DEPTH = 50_000
 #: a scope has no index; a search shows this many of its flights
 SCOPE_MATCHES = 1000
 #: owners and stages to filter by are those of so many newest flights of each status
-SEEN_DEPTH = 500
+SEEN_DEPTH = 200
 
 
 @dataclass(frozen=True)

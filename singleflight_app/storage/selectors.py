@@ -119,7 +119,7 @@ def count(rows: QuerySet[Any]) -> int:
     return exact if exact <= EXACT_COUNT_MAX else max(exact, estimate)
 
 
-def _duration(difference: Any) -> "ExpressionWrapper[DurationField[Any, Any]]":  # noqa: ANN401  (Django's expressions have no common type)
+def _duration(difference: Any) -> "ExpressionWrapper[Any]":  # noqa: ANN401  (Django's expressions have no common type)
     return ExpressionWrapper(difference, output_field=DurationField())
 
 

@@ -41,11 +41,11 @@
     if (texts) say("lost", texts.lostText.replace("%s", shownAt.toLocaleTimeString()));
   }
 
-  /* Somebody fills in a field or chooses an action inside of what would be replaced. A ticked box is no such thing. */
+  /* Somebody fills in a field or chooses an action inside of what would be replaced. A ticked box or a button is no such thing. */
   function isBusy() {
     const active = document.activeElement;
     return Boolean(
-      active && active.closest("[data-live]") && active.matches("input:not([type=checkbox]), select, textarea")
+      active && active.closest("[data-live]") && active.matches("input:not([type=checkbox], [type=submit]), select, textarea")
     );
   }
 
