@@ -151,6 +151,16 @@ def expire_lease(flight_id: int, *, actor: str, generation: int | None = None) -
     return True
 
 
+def result_bytes(stored: StoredResult, digest: bytes, *, within: float = 20.0) -> bytes:
+    """Return the JSON of a stored result for a person, wherever it lies; escape it before it is shown.
+
+    Raises ResultUnreadable when it is damaged, gone, or sealed with a key that this process lacks, and
+    CoordinationUnavailable when the storage of large results does not answer `within` seconds.
+    """
+    here = runtime()
+    return Envelope(keys=here.keys).unwrap(here.large.at_hand(stored, within=within), digest)
+
+
 def cancel_flight(flight_id: int, *, actor: str, generation: int | None = None) -> bool:
     """End a pending or running flight by hand; False: it had ended.
 
@@ -169,11 +179,6 @@ def retry_flight(flight_id: int, *, actor: str, generation: int | None = None) -
     here = runtime()
     queue, policy_of = here.queue, here.settings.policy
     return operating.retry(queue, policy_of, here.send, flight_id, actor=actor, generation=generation)
-
-
-def readable_result(stored: StoredResult, digest: bytes) -> str:
-    """Return the JSON text of a stored result for a person, or raise ResultUnreadable; escape it before it is shown."""
-    return Envelope(keys=runtime().keys).unwrap(stored, digest).decode()
 
 
 def run_pending(flight_id: int) -> Outcome[Any] | None:

@@ -74,6 +74,7 @@ class Runtime:
         self._notes: BlobNotes = NoBlobNotes()
         self._blobs = blobs_of(settings)
         self._connect()
+        self.large = LargeResults(self._notes, self._blobs)
         self.coordinator = self._coordinated()
 
     def _connect(self) -> None:
@@ -109,7 +110,7 @@ class Runtime:
                 monotonic=monotonic,
             ),
             self.notifier,
-            LargeResults(self._notes, self._blobs),
+            self.large,
             owner=self.identity.name,
             may_degrade=settings.mode == "hybrid",
             poll_interval=settings.poll_interval,
