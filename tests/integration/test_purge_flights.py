@@ -15,16 +15,20 @@ from psycopg.conninfo import make_conninfo
 from singleflight_app.conf import get_settings
 from singleflight_app.domain.purging import PurgePlan
 from singleflight_app.domain.states import Status
+from singleflight_app.engine.erasing import Floors
 from singleflight_app.engine.large import LargeResults
 from singleflight_app.engine.maintenance import purge
 from singleflight_app.models import Flight, FlightEvent
+from singleflight_app.notify.null import NullNotifier
 from singleflight_app.outcomes.blobs import NoBlobs
+from singleflight_app.outcomes.null import NoReplayCache
 from singleflight_app.storage.blobs import NoBlobNotes
 from singleflight_app.storage.pool import Database
 from singleflight_app.storage.purging import ExpiredRows
 from tests.rows import event_row, flight_row
 
 NO_FILES = LargeResults(NoBlobNotes(), NoBlobs())
+NO_REDIS = Floors(NoReplayCache(), NullNotifier())
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("empty_tables")]
 
@@ -191,7 +195,7 @@ def test_every_batch_is_committed_by_itself() -> None:
     plan = PurgePlan(wait_timeout_max=1, event_retention=timedelta(days=1), batch_size=2)
 
     with closing(Database(get_settings())) as database:
-        progress = purge(ExpiredRows(database), NO_FILES, plan)
+        progress = purge(ExpiredRows(database), NO_FILES, plan, floors=NO_REDIS)
         next(progress)
         purged = next(progress)
 
@@ -206,7 +210,7 @@ def test_when_time_is_up_no_further_batch_begins() -> None:
     clock = iter([0.0, 11.0])
 
     with closing(Database(get_settings())) as database:
-        *_, purged = purge(ExpiredRows(database), NO_FILES, plan, monotonic=lambda: next(clock))
+        *_, purged = purge(ExpiredRows(database), NO_FILES, plan, floors=NO_REDIS, monotonic=lambda: next(clock))
 
     assert (purged.flights, purged.is_complete) == (2, False)
 
