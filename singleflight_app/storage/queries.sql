@@ -324,6 +324,30 @@ select f.stage, count(*) filter (where f.status = 'running'),
 from singleflight_flight f where f.status in ('pending', 'running')
 group by f.stage order by f.stage
 
+-- name: watch_flights
+-- Live flights for an operator's eyes, stuck ones first: running with the lease over, or pending past the stage's
+-- pending_timeout. No row never comes: where none is live, the time stands alone.
+select t.at, w.* from (select clock_timestamp() as at) t left join (
+    select l.* from (
+        select f.id, f.stage, f.status, f.owner,
+            extract(epoch from clock_timestamp() - f.created_at)::float8,
+            extract(epoch from clock_timestamp() - f.heartbeat_at)::float8,
+            extract(epoch from f.lease_expires_at - clock_timestamp())::float8,
+            f.generation, f.attempts, f.joins, f.progress,
+            case f.status when 'running' then f.lease_expires_at <= clock_timestamp()
+                else f.created_at <= clock_timestamp()
+                    - make_interval(secs => coalesce(p.pending_timeout, %(timeout)s::float8))
+            end as is_stuck
+        from singleflight_flight f
+        left join unnest(%(policies)s::text[], %(timeouts)s::float8[]) as p (stage, pending_timeout)
+            on p.stage = f.stage
+        where f.status in ('pending', 'running') and (%(stages)s::text[] is null or f.stage = any(%(stages)s::text[]))
+    ) l (id, stage, status, owner, age, since_beat, lease_left, generation, attempts, joins, progress, is_stuck)
+    where l.is_stuck or not %(only_stuck)s::bool
+    order by l.is_stuck desc, l.id limit %(limit)s::bigint
+) w on true
+order by w.is_stuck desc, w.id
+
 -- fragment: expired_flights_from
 -- Flights of settled statuses that expired long enough ago, of some stages or all (null). A live status in the list
 -- changes nothing. The time is asked once, in a subquery: asked per row, it could not bound a walk of the index.

@@ -92,7 +92,9 @@ def test_without_redis_nothing_is_erased(unique: str) -> None:
     """The outcome could still be replayed from there; a second run does it all."""
     flight = flight_row()
 
-    with pytest.raises(CommandError, match=r"Redis did not confirm .* \(until then 0 flights .*; run the command again"):
+    with pytest.raises(
+        CommandError, match=r"Redis did not confirm .* \(until then 0 flights .*; run the command again"
+    ):
         erase("--unexpired")
 
     flight.refresh_from_db()

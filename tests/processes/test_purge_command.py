@@ -5,8 +5,6 @@ import os
 import pty
 import re
 import signal
-import subprocess
-import sys
 from datetime import timedelta
 
 import psycopg
@@ -14,24 +12,12 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from config.servers.places import CHECKOUT
 from singleflight_app.models import Flight
+from tests.commands import command
 from tests.rows import flight_row
 from tests.waiting import until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("empty_tables")]
-
-
-def start(*arguments: str, stdout: int = subprocess.PIPE, **environment: str) -> "subprocess.Popen[str]":
-    """Start the command on the test's database."""
-    return subprocess.Popen(
-        [sys.executable, "manage.py", "purge_flights", "--skip-checks", *arguments],
-        cwd=CHECKOUT,
-        env={**os.environ, "TEST_DATABASE_NAME": str(connection.settings_dict["NAME"]), **environment},
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 def expired(count: int) -> None:
@@ -54,7 +40,7 @@ def test_a_purge_that_is_interrupted_says_what_it_did(form: str) -> None:
     names = ("host", "port", "user", "password", "dbname")
     parameters = connection.get_connection_params()
     there = {name: parameters[name] for name in names if parameters.get(name)}
-    process = start("--batch-size", "1", *(["--json"] if form == "json" else []))
+    process = command("purge_flights", "--batch-size", "1", *(["--json"] if form == "json" else []))
     until(lambda: Flight.objects.count() < 400, "the purge to begin")
     with psycopg.connect(**there) as other, other.transaction():
         other.execute("lock table singleflight_flight in share mode")
@@ -77,7 +63,7 @@ def test_a_terminal_shows_a_bar_and_the_line() -> None:
     """With `rich` the bar has an end, since one short statement tells how many rows will go."""
     expired(3)
     ours, theirs = pty.openpty()
-    process = start("--batch-size", "1", stdout=theirs, TERM="xterm", COLUMNS="120")
+    process = command("purge_flights", "--batch-size", "1", stdout=theirs, TERM="xterm", COLUMNS="120")
     os.close(theirs)
 
     shown = read_all(ours)
@@ -91,7 +77,7 @@ def test_a_terminal_shows_a_bar_and_the_line() -> None:
 def test_elsewhere_there_is_the_line_alone() -> None:
     """A log file holds no bars."""
     expired(1)
-    process = start()
+    process = command("purge_flights")
 
     said, complained = process.communicate(timeout=20)
 
