@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Iterator
+from concurrent.futures import Future
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 from pytest_django.fixtures import Settings
 
+from singleflight_app.domain.flight import Outcome
 from singleflight_app.domain.states import Status
 from singleflight_app.models import Flight, FlightEvent
 from singleflight_app.storage import purging
@@ -173,7 +175,7 @@ def test_a_dry_run_of_an_erasure_counts_what_would_go() -> None:
 def test_a_flight_that_began_anew_between_is_left_alone(monkeypatch: pytest.MonkeyPatch, unique: str) -> None:
     """A caller who asks after the mark gets a new call, and that is live: its old answer is gone all the same."""
     held = Held("new")
-    begun = []
+    begun: list[Future[Outcome[str]]] = []
     with nodes(1) as (node,):
         node.run("calm-row", {"key": unique}, Counted("old"))
         really = purging.ExpiredRows.erase
