@@ -14,10 +14,10 @@ _WITHOUT = "submit() keeps the flights, and the sweep sends their messages again
 def current() -> Any:  # noqa: ANN401  (celery.Celery)
     """Return the app of this thread, for another one may have none; None: Celery is not installed."""
     try:
-        from celery import current_app  # noqa: PLC0415  (an extra)
+        from celery.app import app_or_default  # noqa: PLC0415  (an extra)
     except ImportError:
         return None
-    return current_app._get_current_object()  # noqa: SLF001  (the way out of a proxy)
+    return app_or_default()
 
 
 def check(app: Any) -> Iterator[Finding]:  # noqa: ANN401

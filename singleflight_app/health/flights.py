@@ -71,7 +71,7 @@ def _pending(row: Any, settings: Settings) -> Finding:  # noqa: ANN401
     longest = max(seconds(policy.pending_timeout) for policy in settings.policies)
     if row.pending and waiting > longest:
         text = f"{row.pending} background flights wait for a worker, one of them for {waiting:.0f} s"
-        repair = "Start more Celery workers, on the queue of singleflight.run_flight; `manage.py flights --stuck` lists them."
+        repair = "Start more workers, on the queue of singleflight.run_flight; `manage.py flights --stuck` lists them."
         return warning("flights.pending", text, repair, **facts)
     return ok("flights.pending", f"{row.pending} background flights wait for a worker", **facts)
 

@@ -112,8 +112,6 @@ def _table(row: Any) -> Iterator[Finding]:  # noqa: ANN401
     else:
         yield ok("database.vacuum", size, **facts)
     if row.updates > UPDATES_LEAST and row.hot < HOT_LEAST * row.updates:
-        text = (
-            f"only {row.hot / row.updates:.0%} of the updates were heap-only (HOT): each beat touches the indexes too"
-        )
-        repair = "Look for an index on a column that beats change, for a fillfactor that was reset, and for old transactions."
+        text = f"only {row.hot / row.updates:.0%} of the updates were heap-only (HOT): beats touch the indexes too"
+        repair = "Look for an index on a column that beats change, for another fillfactor, and for old transactions."
         yield note("database.hot", text, repair)

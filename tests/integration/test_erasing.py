@@ -3,16 +3,15 @@
 import io
 import json
 from collections.abc import Iterator
-from concurrent.futures import Future
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 from pytest_django.fixtures import Settings
 
-from singleflight_app.domain.flight import Outcome
 from singleflight_app.domain.states import Status
 from singleflight_app.models import Flight, FlightEvent
 from singleflight_app.storage import purging
@@ -21,6 +20,11 @@ from tests.nodes import nodes
 from tests.rows import event_row, flight_row
 from tests.storages import Folder
 from tests.waiting import until
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from singleflight_app.domain.flight import Outcome
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("empty_tables")]
 
