@@ -71,7 +71,7 @@ def _asked(settings: Settings, *, is_glance: bool) -> Iterator[Finding]:
 
 
 def _no_answer(settings: Settings, exc: psycopg.Error) -> Finding:
-    reason = (str(exc).strip() or type(exc).__name__).splitlines()[-1]
+    reason = (str(exc).strip() or type(exc).__name__).splitlines()[0]
     return error(
         "database.answer",
         f"PostgreSQL ({settings.database!r}) gives no answer: {reason}",

@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import sys
 from datetime import timedelta
 from typing import Any
 
@@ -113,6 +114,13 @@ def test_a_database_that_is_away_is_an_error_with_the_next_step(outage: Outage) 
 
     with pytest.raises(CommandError, match=r"out of reach.*; `manage.py singleflight_doctor` looks for the reason"):
         shown()
+
+
+def test_rich_is_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It draws on a terminal, and nothing else hangs on it."""
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+
+    assert "0 live flights" in shown()
 
 
 @pytest.mark.parametrize(

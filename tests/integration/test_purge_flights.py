@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
@@ -253,7 +254,8 @@ def test_claims_go_on_beside_a_batch_that_is_not_committed_yet() -> None:
         found = row_in(store.claim(key, label="", owner="a:1:1", policy=policy))
         granted = store.grant(found, Claim.OWNER_NEW, owner="a:1:1", stage="calm", policy=policy)
         is_new, _ = store.claim(other, label="", owner="a:1:1", policy=policy) or (False, None)  # type: ignore[misc]
-        waiting = purger.execute("select count(*) from pg_locks where not granted").fetchall()
+        here = "database = (select oid from pg_database where datname = current_database())"
+        waiting = purger.execute(f"select count(*) from pg_locks where not granted and {here}".encode()).fetchall()
 
     assert (found.flight_id, granted, is_new, waiting) == (flight.pk, None, True, [(0,)])
     assert Flight.objects.get().digest == other.digest
@@ -287,6 +289,14 @@ def test_a_database_that_is_away_is_said_with_what_was_done(outage: Outage) -> N
 
     with pytest.raises(CommandError, match=r"out of reach: .* \(until then 0 flights and 0 audit rows were purged"):
         _purge()
+
+
+def test_rich_is_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It draws on a terminal, and nothing else hangs on it."""
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    _expired()
+
+    assert "purged 1 flights" in _purge()
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,10 @@ def expired(count: int) -> None:
 def is_waited_for() -> bool:
     """Tell whether somebody waits for a lock on the flights."""
     with connection.cursor() as cursor:
-        cursor.execute("select count(*) from pg_locks where not granted and relation = 'singleflight_flight'::regclass")
+        cursor.execute(
+            "select count(*) from pg_locks where not granted and relation = 'singleflight_flight'::regclass "
+            "and database = (select oid from pg_database where datname = current_database())"
+        )
         return bool(cursor.fetchone()[0])
 
 
