@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from django.core.cache.backends.base import InvalidCacheBackendError
+
 from singleflight_app.conf import Settings
 from singleflight_app.domain.records import FLOORS
 from singleflight_app.health.finding import Finding, error, note, ok, warning
@@ -49,6 +51,9 @@ def _asked(settings: Settings, *, is_glance: bool) -> Iterator[Finding]:
     except (RedisError, RedisClusterException) as exc:
         text = f"Redis ({settings.cache!r}) gives no answer: {exc}; {_POLL}, and forget() fails"
         yield error("redis.answer", text, f"Start it, or correct CACHES[{settings.cache!r}].")
+    except (InvalidCacheBackendError, NotImplementedError):
+        text = f"CACHE is {settings.cache!r}, which is no alias of django-redis"
+        yield error("redis.answer", text, "Use the backend django_redis.cache.RedisCache, or set CACHE to None.")
     finally:
         client.close()
 

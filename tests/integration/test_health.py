@@ -357,6 +357,19 @@ def test_a_replica_takes_no_hint(valkey: Valkey, tmp_path: Path) -> None:
         primary.kill()
 
 
+@pytest.mark.parametrize("alias_of_cache", ["nowhere", "plain"])
+def test_a_cache_that_is_no_redis_is_an_error(alias_of_cache: str, settings: Settings) -> None:
+    """The system check says so too."""
+    plain = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
+    settings.CACHES = {**settings.CACHES, "plain": plain}
+    settings.SINGLEFLIGHT = {**settings.SINGLEFLIGHT, "CACHE": alias_of_cache}
+
+    all_found = health.findings()
+
+    assert found("redis.answer", all_found).level is Level.ERROR
+    assert found("settings.singleflight.E007", all_found).level is Level.ERROR
+
+
 def test_no_redis_is_a_choice(settings: Settings) -> None:
     """Not a fault."""
     settings.SINGLEFLIGHT = {**settings.SINGLEFLIGHT, "CACHE": None}

@@ -254,8 +254,10 @@ def test_claims_go_on_beside_a_batch_that_is_not_committed_yet() -> None:
         found = row_in(store.claim(key, label="", owner="a:1:1", policy=policy))
         granted = store.grant(found, Claim.OWNER_NEW, owner="a:1:1", stage="calm", policy=policy)
         is_new, _ = store.claim(other, label="", owner="a:1:1", policy=policy) or (False, None)  # type: ignore[misc]
-        here = "database = (select oid from pg_database where datname = current_database())"
-        waiting = purger.execute(f"select count(*) from pg_locks where not granted and {here}".encode()).fetchall()
+        waiting = purger.execute(
+            "select count(*) from pg_locks where not granted "
+            "and database = (select oid from pg_database where datname = current_database())"
+        ).fetchall()
 
     assert (found.flight_id, granted, is_new, waiting) == (flight.pk, None, True, [(0,)])
     assert Flight.objects.get().digest == other.digest
