@@ -165,8 +165,8 @@ with o as materialized ({open_flight}), queued as (
     from o where f.id = o.id
     returning f.digest, f.stage, {flight_columns}
 ), ev as (
-    insert into singleflight_flightevent (flight_id, digest, stage, generation, kind)
-    select q.id, q.digest, q.stage, q.generation, %(kind)s::text from queued q
+    insert into singleflight_flightevent (flight_id, digest, stage, generation, kind, actor)
+    select q.id, q.digest, q.stage, q.generation, %(kind)s::text, %(actor)s::text from queued q
 )
 select {flight_columns_of_granted} from queued f
 
@@ -228,7 +228,8 @@ select s.forgotten from settled s
 -- The audit row of a refused settle, once per generation. No row: it was recorded before, or the flight is gone.
 insert into singleflight_flightevent (flight_id, digest, stage, generation, kind, owner, detail)
 select f.id, f.digest, f.stage, %(generation)s::bigint, 'fenced', %(owner)s::text,
-    'generation ' || f.generation || ' holds the flight'
+    case when f.generation = %(generation)s::bigint then 'the flight was ' || f.status
+        else 'generation ' || f.generation || ' holds the flight' end
 from singleflight_flight f
 where f.id = %(flight_id)s::bigint
   and not exists (
@@ -262,12 +263,69 @@ select x.id, x.generation, x.digest, x.stage, x.already from forgotten x
 with expired as (
     update singleflight_flight f set lease_expires_at = clock_timestamp(), owner = ''
     where f.id = %(flight_id)s::bigint and f.status = 'running'
+      and (%(generation)s::bigint is null or f.generation = %(generation)s::bigint)
     returning f.id, f.digest, f.stage, f.generation
 ), ev as (
     insert into singleflight_flightevent (flight_id, digest, stage, generation, kind, actor)
     select e.id, e.digest, e.stage, e.generation, 'expired', %(actor)s::text from expired e
 )
 select e.id, e.generation, e.digest, e.stage from expired e
+
+-- name: cancel_flight
+-- pending or running -> cancelled, by hand. Not retryable, unlike one that its owner released: those who wait for it are
+-- told of it, and begin nothing. The last column tells that it was so before: a try whose reply was lost is sent again.
+-- No row: the generation has ended otherwise, or another one holds the flight.
+with c as materialized (
+    select f.id, f.generation, f.digest, f.stage, f.owner, f.status = 'cancelled' as already
+    from singleflight_flight f
+    where f.id = %(flight_id)s::bigint and f.generation = %(generation)s::bigint
+      and (f.status in ('pending', 'running') or (f.status = 'cancelled' and not f.retryable))
+    for update
+), cancelled as (
+    update singleflight_flight f set
+        status = 'cancelled', settled_at = clock_timestamp(), lease_expires_at = null, arguments = null,
+        expires_at = clock_timestamp() + make_interval(secs => %(ttl)s::float8), retry_at = null, retryable = false,
+        error_type = 'singleflight_app.FlightCancelled', error_message = %(message)s::text
+    from c where f.id = c.id and not c.already
+    returning f.id
+), ev as (
+    insert into singleflight_flightevent (flight_id, digest, stage, generation, kind, owner, actor)
+    select c.id, c.digest, c.stage, c.generation, 'cancelled', c.owner, %(actor)s::text from c where not c.already
+)
+select c.id, c.generation, c.digest, c.stage, c.already from c
+
+-- name: allow_retry
+-- failed or timed_out, in its TTL -> the same, with a retry due now, by hand. The last column tells that one was due.
+-- No row: the failure is past, forgotten or replaced, or no failure.
+with c as materialized (
+    select f.id, f.generation, f.digest, f.stage,
+        coalesce(f.retryable and f.retry_at <= clock_timestamp(), false) as already
+    from singleflight_flight f
+    where f.id = %(flight_id)s::bigint and f.generation = %(generation)s::bigint
+      and f.status in ('failed', 'timed_out') and not f.forgotten and f.expires_at > clock_timestamp()
+    for update
+), allowed as (
+    update singleflight_flight f set retryable = true, retry_at = clock_timestamp()
+    from c where f.id = c.id and not c.already
+    returning f.id
+), ev as (
+    insert into singleflight_flightevent (flight_id, digest, stage, generation, kind, actor)
+    select c.id, c.digest, c.stage, c.generation, 'retry_allowed', %(actor)s::text from c where not c.already
+)
+select c.id, c.generation, c.digest, c.stage, c.already from c
+
+-- name: send_again
+-- pending -> pending, marked as sent, by hand.
+-- No row: the generation needs no worker any more.
+with sent as (
+    update singleflight_flight f set sent_at = clock_timestamp()
+    where f.id = %(flight_id)s::bigint and f.generation = %(generation)s::bigint and f.status = 'pending'
+    returning f.id, f.digest, f.stage, f.generation
+), ev as (
+    insert into singleflight_flightevent (flight_id, digest, stage, generation, kind, actor)
+    select s.id, s.digest, s.stage, s.generation, 'sent_again', %(actor)s::text from sent s
+)
+select s.id, s.generation, s.digest, s.stage from sent s
 
 -- name: lose_flight
 -- running with its lease over (the sweep's grace included) -> failed, as lost.

@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from singleflight_app.domain.states import Status
-from singleflight_app.models import Flight, FlightEvent
+from singleflight_app.models import Flight
 from singleflight_app.storage import selectors
 from tests.rows import event_row, flight_row, result_columns, stat_row
 
@@ -47,13 +47,6 @@ def _listed(client: Client, **query: str) -> set[int]:
     response = client.get(reverse(LIST), query)
     assert response.status_code == 200
     return {flight.pk for flight in response.context["cl"].result_list}
-
-
-def _act(client: Client, action: str, *flights: Flight) -> str:
-    chosen = {"action": action, "_selected_action": [str(flight.pk) for flight in flights]}
-    response = client.post(reverse(LIST), chosen, follow=True)
-    assert response.status_code == 200
-    return " ".join(str(message) for message in response.context["messages"])
 
 
 def test_the_views_divide_flights_by_their_end(login: Login) -> None:
@@ -153,8 +146,8 @@ def test_a_large_table_is_counted_by_estimate(login: Login, monkeypatch: pytest.
 
 def test_the_last_page_is_one_that_is_reached_quickly(login: Login, monkeypatch: pytest.MonkeyPatch) -> None:
     """OFFSET walks what it skips; what is deeper is found by search."""
-    monkeypatch.setattr("singleflight_app.admin.LAST_PAGE_MAX", 2)
-    monkeypatch.setattr("singleflight_app.admin.FlightAdmin.list_per_page", 2)
+    monkeypatch.setattr("singleflight_app.admin.flights.LAST_PAGE_MAX", 2)
+    monkeypatch.setattr("singleflight_app.admin.flights.FlightAdmin.list_per_page", 2)
     for _ in range(7):
         flight_row()
 
@@ -245,49 +238,6 @@ def test_pages_need_the_view_permission(login: Login) -> None:
 
     assert client.get(reverse(LIST)).status_code == 403
     assert client.get(reverse("admin:singleflight_flight_change", args=[flight.pk])).status_code == 403
-
-
-def test_forget_drops_outcomes_and_leaves_the_users_name(login: Login) -> None:
-    """The message says how many there were to drop."""
-    flight, cancelled = flight_row(), flight_row(status=Status.CANCELLED)
-
-    said = _act(login("view_flight", "forget_flight"), "forget_flights", flight, cancelled)
-
-    assert said == "1 of 2 flights forgotten; the others had no outcome to drop."
-    assert set(Flight.objects.values_list("pk", "forgotten")) == {(flight.pk, True), (cancelled.pk, False)}
-    event = FlightEvent.objects.get()
-    assert (event.flight_id, event.kind, event.actor) == (flight.pk, "forgotten", "mira")
-
-
-def test_expire_lease_lets_the_next_caller_take_over(login: Login) -> None:
-    """Of running flights only."""
-    running, settled = flight_row(status=Status.RUNNING), flight_row()
-
-    said = _act(login("view_flight", "expire_lease_flight"), "expire_leases", running, settled)
-
-    assert said == "Leases expired on 1 of 2 flights; the others were not running."
-    running.refresh_from_db()
-    assert running.lease_expires_at is not None
-    assert running.lease_expires_at <= timezone.now()
-    event = FlightEvent.objects.get()
-    assert (event.flight_id, event.kind, event.actor) == (running.pk, "expired", "mira")
-
-
-@pytest.mark.parametrize(
-    ("action", "permission"),
-    [("forget_flights", "forget_flight"), ("expire_leases", "expire_lease_flight")],
-)
-def test_an_action_is_hidden_and_refused_without_its_permission(login: Login, action: str, permission: str) -> None:
-    """The other action's permission is not enough."""
-    flight = flight_row(status=Status.RUNNING)
-    client = login("view_flight", *({"forget_flight", "expire_lease_flight"} - {permission}))
-
-    page = _page(client, LIST)
-    said = _act(client, action, flight)
-
-    assert f'value="{action}"' not in page
-    assert said == "No action selected."
-    assert not FlightEvent.objects.exists()
 
 
 def test_stage_statistics_are_a_list_to_read(login: Login) -> None:

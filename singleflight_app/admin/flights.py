@@ -1,14 +1,13 @@
-"""Admin pages: read-only, apart from two actions, and fast on a table of millions of rows.
+"""Admin pages: read-only, apart from an operator's four moves (`actions`), and fast on a table of millions of rows.
 
 Every list walks an index and ends somewhere; a count is exact only while it is small. A result or the
 arguments of a call are shown, escaped, to those who hold `view_result_flight`; everything else of a
 flight is metadata. Actions need their own permission and are audited with the user's name.
 """
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.core.paginator import Paginator
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -16,11 +15,12 @@ from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import format_lazy
-from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from singleflight_app import api
-from singleflight_app.domain.exceptions import CoordinationUnavailable, InvalidRequest, ResultUnreadable
+from singleflight_app.admin.actions import FlightActions
+from singleflight_app.domain.exceptions import ResultUnreadable
 from singleflight_app.domain.flight import StoredResult
 from singleflight_app.domain.states import LIVE, Status
 from singleflight_app.models import Flight, StageStat
@@ -36,7 +36,6 @@ else:
 
 EMPTY = "-"
 LAST_PAGE_MAX = 1000
-ACTION_MAX = 1000
 TEXT_MAX = 100_000
 VIEWS = {
     "in_flight": (_("in flight"), LIVE),
@@ -99,8 +98,8 @@ class ReadOnlyAdmin(AnyAdmin):
 
 
 @admin.register(Flight)
-class FlightAdmin(ReadOnlyAdmin):
-    """Flights: a list with views, a page each with its audit rows, actions forget and expire lease."""
+class FlightAdmin(FlightActions, ReadOnlyAdmin):
+    """Flights: a list with views, a page each with its audit rows and the moves that may be made."""
 
     list_display = ("id", "stage", "status", "generation", "owner", "heartbeat_age", "joins", "size")
     list_filter = (ViewFilter,)
@@ -111,7 +110,6 @@ class FlightAdmin(ReadOnlyAdmin):
         _("id, key digest (64 hexadecimal digits), or exact scope (live flights and the newest {depth})"),
         depth=selectors.SEARCH_DEPTH,
     )
-    actions = ("forget_flights", "expire_leases")
     readonly_fields = ("digest_hex", "heartbeat_age", "result_text", "arguments_text")
     fieldsets = (
         (
@@ -193,47 +191,8 @@ class FlightAdmin(ReadOnlyAdmin):
         """The arguments of a background flight; they are erased when it settles."""
         return None if flight.arguments is None else _preformatted(str(flight.arguments))
 
-    def has_forget_permission(self, request: HttpRequest) -> bool:
-        return _has(request, "forget_flight")
-
-    def has_expire_lease_permission(self, request: HttpRequest) -> bool:
-        return _has(request, "expire_lease_flight")
-
     def has_view_result_permission(self, request: HttpRequest) -> bool:
         return _has(request, "view_result_flight")
-
-    @admin.action(description=_("Forget the outcome: whoever asks next gets a new call"), permissions=["forget"])
-    def forget_flights(self, request: HttpRequest, queryset: QuerySet[Flight]) -> None:
-        done, seen = self._each(request, queryset, api.forget_flight)
-        text = ngettext(
-            "%(done)d of %(seen)d flight forgotten; the others had no outcome to drop.",
-            "%(done)d of %(seen)d flights forgotten; the others had no outcome to drop.",
-            seen,
-        )
-        self.message_user(request, text % {"done": done, "seen": seen}, _level(done))
-
-    @admin.action(description=_("Expire the lease: the next caller takes over"), permissions=["expire_lease"])
-    def expire_leases(self, request: HttpRequest, queryset: QuerySet[Flight]) -> None:
-        done, seen = self._each(request, queryset, api.expire_lease)
-        text = ngettext(
-            "Lease expired on %(done)d of %(seen)d flight; the others were not running.",
-            "Leases expired on %(done)d of %(seen)d flights; the others were not running.",
-            seen,
-        )
-        self.message_user(request, text % {"done": done, "seen": seen}, _level(done))
-
-    def _each(self, request: HttpRequest, queryset: QuerySet[Flight], act: Callable[..., bool]) -> tuple[int, int]:
-        """Act on the chosen flights, one commit each; stops with a message when the servers don't answer."""
-        done = seen = 0
-        for flight_id in queryset.values_list("pk", flat=True)[:ACTION_MAX]:
-            try:
-                done += act(flight_id, actor=request.user.get_username())
-            except (CoordinationUnavailable, InvalidRequest) as exc:
-                text = gettext("Stopped: %(reason)s") % {"reason": exc}
-                self.message_user(request, text, messages.ERROR)
-                break
-            seen += 1
-        return done, seen
 
 
 @admin.register(StageStat)
@@ -263,10 +222,6 @@ class StageStatAdmin(ReadOnlyAdmin):
 
 def _has(request: HttpRequest, codename: str) -> bool:
     return request.user.has_perm(f"singleflight.{codename}")
-
-
-def _level(done: int) -> int:
-    return messages.SUCCESS if done else messages.WARNING
 
 
 def _preformatted(text: str) -> SafeString:

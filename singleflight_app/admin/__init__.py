@@ -1,0 +1,5 @@
+"""The admin's pages; Django finds them here, and importing them registers them."""
+
+from singleflight_app.admin.flights import FlightAdmin, StageStatAdmin
+
+__all__ = ["FlightAdmin", "StageStatAdmin"]
