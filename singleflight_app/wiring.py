@@ -90,7 +90,7 @@ class Runtime:
             self.store = self._queue = PostgresFlights(self.database)
             self._notes = PostgresBlobNotes(self.database)
             ledger.connect(StageStats(self.database))
-        self.cache, self.notifier = _redis(settings)
+        self.cache, self.notifier = redis_of(settings)
 
     def _coordinated(
         self,
@@ -176,7 +176,8 @@ def blobs_of(settings: Settings) -> Blobs:
     )
 
 
-def _redis(settings: Settings) -> tuple[ReplayCache, Notifier]:
+def redis_of(settings: Settings) -> tuple[ReplayCache, Notifier]:
+    """Return the replay cache and the notifier that the settings name; those that do nothing without Redis."""
     if settings.cache is None or settings.mode == "local":
         return NoReplayCache(), NullNotifier()
     from singleflight_app.notify.clients import connect  # noqa: PLC0415  (an extra)

@@ -382,6 +382,30 @@ select f.stage, count(*) filter (where f.status = 'running'),
 from singleflight_flight f where f.status in ('pending', 'running')
 group by f.stage order by f.stage
 
+-- name: watch_flights
+-- Live flights for an operator's eyes, stuck ones first: running with the lease over, or pending past the stage's
+-- pending_timeout. No row never comes: where none is live, the time stands alone.
+select t.at, w.* from (select clock_timestamp() as at) t left join (
+    select l.* from (
+        select f.id, f.stage, f.status, f.owner,
+            extract(epoch from clock_timestamp() - f.created_at)::float8,
+            extract(epoch from clock_timestamp() - f.heartbeat_at)::float8,
+            extract(epoch from f.lease_expires_at - clock_timestamp())::float8,
+            f.generation, f.attempts, f.joins, f.progress,
+            case f.status when 'running' then f.lease_expires_at <= clock_timestamp()
+                else f.created_at <= clock_timestamp()
+                    - make_interval(secs => coalesce(p.pending_timeout, %(timeout)s::float8))
+            end as is_stuck
+        from singleflight_flight f
+        left join unnest(%(policies)s::text[], %(timeouts)s::float8[]) as p (stage, pending_timeout)
+            on p.stage = f.stage
+        where f.status in ('pending', 'running') and (%(stages)s::text[] is null or f.stage = any(%(stages)s::text[]))
+    ) l (id, stage, status, owner, age, since_beat, lease_left, generation, attempts, joins, progress, is_stuck)
+    where l.is_stuck or not %(only_stuck)s::bool
+    order by l.is_stuck desc, l.id limit %(limit)s::bigint
+) w on true
+order by w.is_stuck desc, w.id
+
 -- fragment: expired_flights_from
 -- Flights of settled statuses that expired long enough ago, of some stages or all (null). A live status in the list
 -- changes nothing. The time is asked once, in a subquery: asked per row, it could not bound a walk of the index.
@@ -425,6 +449,65 @@ select count(*) from (select {expired_flights_from} limit %(limit)s::bigint) as 
 -- name: count_expired_events
 -- What purge_events would delete in the end, counted up to a limit.
 select count(*) from (select {old_events_from} limit %(limit)s::bigint) as old
+
+-- fragment: next_flights
+-- The next rows of a walk by id, and those among them that are of a scope and of some stages (null: all). A stretch ends
+-- at the limit's last match, else at the window's last row: no statement looks at more, whatever there is.
+looked as materialized (
+    select f.id, f.stage, f.scope from singleflight_flight f where f.id > %(after)s::bigint
+    order by f.id limit %(window)s::bigint
+), chosen as materialized (
+    select l.id from looked l
+    where (%(scope)s::text is null or l.scope = %(scope)s::text)
+      and (%(stages)s::text[] is null or l.stage = any(%(stages)s::text[]))
+    order by l.id limit %(limit)s::bigint
+), stretch as (
+    select case when count(*) = %(limit)s::bigint then max(c.id) else (select max(l.id) from looked l) end as until,
+        count(*) as matched
+    from chosen c
+)
+
+-- fragment: doomed_from
+-- Those of `chosen` that go: settled, and expired long enough ago, or settled so with `unexpired`.
+from singleflight_flight f join chosen c on c.id = f.id
+where f.status = any(%(statuses)s::text[]) and f.status not in ('pending', 'running')
+  and case when %(unexpired)s::bool then f.settled_at <= clock_timestamp() - %(older_than)s::interval
+      else f.expires_at <= clock_timestamp() - %(keep)s::interval end
+
+-- name: retire_flights
+-- settled -> the same, marked forgotten if in its TTL: nobody is answered by it any more, and the floors can be raised
+-- before it goes. No row never comes: a stretch without a flight to delete has nulls, and the last one no end.
+with {next_flights}, doomed as materialized (
+    select f.id, f.generation, f.digest, f.forgotten as already,
+        f.status <> 'cancelled' and f.expires_at > clock_timestamp() as is_replayable
+    {doomed_from} for update of f skip locked
+), forgotten as (
+    update singleflight_flight f set forgotten = true from doomed d
+    where f.id = d.id and d.is_replayable and not d.already
+    returning f.id, f.digest, f.stage, f.generation
+), ev as (
+    insert into singleflight_flightevent (flight_id, digest, stage, generation, kind, actor)
+    select x.id, x.digest, x.stage, x.generation, 'forgotten', %(actor)s::text from forgotten x
+)
+select s.until, s.matched, d.id, d.generation, d.digest, d.is_replayable from stretch s left join doomed d on true
+
+-- name: erase_flights
+-- settled -> gone, at its generation; its audit rows stay. Returns how many, and the files that held their results.
+-- Count 0: they began anew meanwhile, or somebody holds them.
+with due as (
+    select * from unnest(%(flight_ids)s::bigint[], %(generations)s::bigint[]) as d (id, generation)
+), doomed as materialized (
+    select f.id from singleflight_flight f join due d on d.id = f.id and d.generation = f.generation
+    where f.status not in ('pending', 'running') for update of f skip locked
+), gone as (
+    delete from singleflight_flight f using doomed where f.id = doomed.id returning f.result_location
+)
+select count(*), coalesce(array_agg(result_location) filter (where result_location <> ''), '{}') from gone
+
+-- name: count_doomed_flights
+-- What retire_flights would look at and find in its next stretch. No row never comes; the last stretch has no end.
+with {next_flights}
+select s.until, s.matched, (select count(*) {doomed_from}) from stretch s
 
 -- name: note_blob
 -- The name of a file that is about to be written for a generation. No row never comes: a name that is there was noted
