@@ -33,7 +33,7 @@ FLUSH_INTERVAL = 5.0
 MAX_TALLIES = 1000
 MAX_JOINS = 10_000
 _HOUR = 3600
-_LAST_TRIES = 5  #: at the end of a runtime, for flights that other processes hold just then
+_LAST_TRIES = 50  #: at the end of a runtime, for flights that other processes hold just then
 _BREATH = 0.02  #: seconds between them
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -109,16 +109,18 @@ class Ledger:
         for signal, receiver in self._receivers():
             signal.disconnect(receiver)
         with self._writing:
-            self.flush()
             for _ in range(_LAST_TRIES):
-                if not self._uses or self._store is None:
+                if not self._flush():
                     break
                 time.sleep(_BREATH)
-                self.flush()
             self._store = None
 
     def flush(self) -> None:
         """Add what was counted to the database; what may have been stored without an answer is not sent again."""
+        self._flush()
+
+    def _flush(self) -> bool:
+        """Return whether flights were locked, so that their joins and replays are left for the next flush."""
         with self._lock:
             self._is_scheduled = False
             tallies, self._tallies = self._tallies, {}
@@ -128,17 +130,17 @@ class Ledger:
             signals.announce(signals.coordination_failed, component="ledger", error="LedgerFull")
         with self._writing:
             if self._store is None:
-                return
+                return False
             if tallies and not self._is_out(self._store.add_tallies, list(tallies.values())):
                 self._keep(tallies, {})
-            if uses:
-                self._add_uses(self._store, uses)
+            return bool(uses) and self._add_uses(self._store, uses)
 
-    def _add_uses(self, store: Store, uses: dict[FlightRun, Uses]) -> None:
+    def _add_uses(self, store: Store, uses: dict[FlightRun, Uses]) -> bool:
         locked: set[int] = set()
         if self._is_out(lambda batch: locked.update(store.add_joins(batch)), uses):
             uses = {run: used for run, used in uses.items() if run[0] in locked}
         self._keep({}, uses)
+        return bool(locked)
 
     @staticmethod
     def _is_out(add: Callable[[T], object], batch: T) -> bool:
