@@ -51,6 +51,10 @@ class Model:
         """Return the counted calls by stage."""
         return self._counts({})
 
+    def answered(self) -> int:
+        """Return how many calls have ended, of all stages."""
+        return sum(count.answered for count in self.counts().values())
+
     def begun(self, stage: str) -> int:
         """Return how many calls of a stage have begun."""
         return self.counts().get(stage, StageCount()).begun

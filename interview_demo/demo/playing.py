@@ -3,18 +3,22 @@
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Protocol
 
 from interview_demo.demo.asking import Candidate, Reply
+from interview_demo.demo.dashboard import LookedAt
 from interview_demo.demo.nodes import Node
 from interview_demo.demo.running import Cluster
 from interview_demo.demo.script import ANSWERS
 from interview_demo.demo.tally import Takeover, Tally, tally
+from interview_demo.demo.waiting import NeverCame, wait_until
 from interview_demo.flights import REPORT_STAGE, SCORE_STAGE
 
 RETRIES = 10
 _BEGIN_TIMEOUT = 60.0
 _REQUEST_TIMEOUT = 300.0
+_LEDGER_TIMEOUT = 20.0  #: seconds until what was counted is in the database, at most
 _HELD = 45.0  #: how long the call to be interrupted would take, in seconds
 
 
@@ -32,8 +36,9 @@ class InterviewStuck(Exception):
 class Interview:
     """One interview on a running cluster, scene by scene."""
 
-    def __init__(self, cluster: Cluster, candidate: Candidate, narrator: Narrator) -> None:
+    def __init__(self, cluster: Cluster, candidate: Candidate, dashboard: LookedAt, narrator: Narrator) -> None:
         self._cluster, self._candidate, self._narrator = cluster, candidate, narrator
+        self._dashboard = dashboard
         self._number = 1
         self._takeovers: list[Takeover] = []
 
@@ -45,12 +50,14 @@ class Interview:
         self._retries_ten_times()
         self._loses_a_node()
         self._asks_for_the_report()
+        calls = self._looks_at_the_dashboard()
         return tally(
             self._candidate.asked,
             self._cluster.model.counts(),
             advances=self._candidate.advances,
             takeovers=self._takeovers,
             kills=1,
+            dashboard_calls=calls,
         )
 
     def _uploads_twice(self) -> None:
@@ -82,6 +89,8 @@ class Interview:
     def _loses_a_node(self) -> None:
         self._narrator.scene(f"Question {self._number}: node A is killed (SIGKILL) in the middle of the model call")
         model, number = self._cluster.model, self._number
+        # What it counted in its last seconds would be lost with it: only what it does now is to be in doubt.
+        self._dashboard_says(model.answered())
         begun = model.begun(SCORE_STAGE)
         model.slow_next(SCORE_STAGE, _HELD)
         asked_at = time.monotonic()
@@ -111,6 +120,19 @@ class Interview:
         reply = _first_reply([*asked, self._candidate.report(second)])
         _first_reply([self._candidate.report(first), self._candidate.report(second)])
         self._narrator.happened(reply["report"]["overall_comment"])
+
+    def _looks_at_the_dashboard(self) -> int:
+        self._narrator.scene("The admin's dashboard, beside the model server")
+        begun = sum(count.begun for count in self._cluster.model.counts().values())
+        calls = self._dashboard_says(begun)
+        self._narrator.happened(f"the dashboard says {calls} calls, and the model server counted {begun}")
+        return calls
+
+    def _dashboard_says(self, calls: int) -> int:
+        """Return what the dashboard says, once it says so much; each process tells it every few seconds."""
+        with suppress(NeverCame):
+            wait_until(lambda: self._dashboard.calls() >= calls or None, timeout=_LEDGER_TIMEOUT, what="the ledger")
+        return self._dashboard.calls()
 
     def _answer(self, node: Node, text: str) -> Future[Reply | None]:
         return self._candidate.answer(node, self._number, text)

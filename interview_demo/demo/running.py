@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from interview_demo.demo.modelling import Model
 from interview_demo.demo.nodes import Node
 from interview_demo.demo.processes import Program
+from interview_demo.demo.waiting import wait_until
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,15 @@ class Cluster:
     def last_words(self) -> str:
         """Return the end of what each program printed, to explain a failure."""
         return "\n".join(f"{each.name} printed last:\n{tail}" for each in self.programs if (tail := each.tail()))
+
+    def watch(self) -> None:
+        """Stay until one of them ends by itself, which is `ProgramEnded`, or Ctrl-C."""
+
+        def looked() -> None:
+            for program in self.programs:
+                program.check()
+
+        wait_until(looked, timeout=float("inf"), what="the end")
 
     def end(self) -> None:
         """Ask all of it to end, and return at once."""

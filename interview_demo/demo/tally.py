@@ -59,6 +59,7 @@ class Tally:
     advances: Mapping[str, int]  #: subject: how many requests moved the interview on
     takeovers: Sequence[Takeover]
     kills: int
+    dashboard_calls: int  #: what the ledger says of the same stages and time
 
     @property
     def requests(self) -> int:
@@ -91,6 +92,7 @@ class Tally:
             "requests": self.requests,
             "model_calls": self.model_calls,
             "expected_calls": self.expected_calls,
+            "dashboard_calls": self.dashboard_calls,
             "takeovers": len(self.takeovers),
             "takeover_seconds": self.takeover_seconds,
             "distinct_answers_per_key_max": self.distinct_answers_max,
@@ -113,6 +115,7 @@ def tally(
     advances: Mapping[str, int],
     takeovers: Sequence[Takeover] = (),
     kills: int = 0,
+    dashboard_calls: int,
 ) -> Tally:
     """Count by stage. A stage that the model server counted and nobody asked for is listed too."""
     names = dict.fromkeys([*(one.stage for one in asked), *counts])
@@ -124,7 +127,7 @@ def tally(
         )
         for name in names
     }
-    return Tally(stages, advances, takeovers, kills)
+    return Tally(stages, advances, takeovers, kills, dashboard_calls)
 
 
 def _stage(asked: Sequence[Asked], count: StageCount, taken_over: int) -> StageTally:

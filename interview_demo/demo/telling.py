@@ -8,6 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from interview_demo.demo.asking import LOST, Asked
+from interview_demo.demo.operator import DASHBOARD
 from interview_demo.demo.tally import FOLLOWER, OWNER, REPLAY, StageTally, Tally
 
 _STYLES = {OWNER: "bold yellow", FOLLOWER: "cyan", REPLAY: "magenta", LOST: "bold red"}
@@ -75,6 +76,14 @@ class Terminal:
             self._console.print(f"[bold red]not kept:[/bold red] {escape(line)}")
         if not broken:
             self._console.print("[bold green]One key, one call, one answer.[/bold green]")
+
+    def stays(self, invitation: str) -> None:
+        """Say where the same numbers are to be seen, while the nodes are left running."""
+        self._console.print(f"\nDashboard: {escape(invitation)}\nThe nodes stay up until Ctrl-C.")
+
+    def ends(self) -> None:
+        """Say how to get there when the nodes end with the demo."""
+        self._console.print(f"\nDashboard: make serve, then http://127.0.0.1:8000{DASHBOARD} with the user it prints.")
 
     def _clock(self) -> str:
         return f"{time.monotonic() - self._began_at:5.1f} s"

@@ -19,6 +19,8 @@ def broken_promises(tally: Tally, *, lease_timeout: float) -> list[str]:
 def _whole(tally: Tally, lease_timeout: float) -> Iterator[str]:
     if tally.model_calls != tally.expected_calls:
         yield f"{tally.model_calls} model calls were counted and {tally.expected_calls} are expected"
+    if tally.dashboard_calls != tally.model_calls:
+        yield f"the dashboard says {tally.dashboard_calls} calls, and the model server counted {tally.model_calls}"
     if len(tally.takeovers) != tally.kills:
         yield f"{tally.kills} owners were killed and {len(tally.takeovers)} of their calls were taken over"
     seconds, limit = tally.takeover_seconds, lease_timeout + TAKEOVER_SLACK

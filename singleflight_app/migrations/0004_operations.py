@@ -1,4 +1,4 @@
-"""What operators look at: newest flights by generation, replays and the trace of a flight, more sums per stage and hour."""
+"""For operators: newest flights by generation, replays and trace of a flight, more sums per stage and hour."""
 
 from django.db import migrations, models
 

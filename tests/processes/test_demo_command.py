@@ -6,14 +6,19 @@ import signal
 import socket
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 import httpx
 import psutil
+import psycopg
 import pytest
 
+from config.addresses import database_from
+from config.servers import start_servers
 from interview_demo.demo.processes import CHECKOUT
 from interview_demo.flights import STAGES
 from tests.waiting import until
@@ -52,12 +57,25 @@ def servers_of(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
     return [child for child in children if "interview_demo.demo.tied" in " ".join(child.cmdline())]
 
 
-def test_the_demo_keeps_its_promises() -> None:
+@pytest.fixture
+def own_database() -> Iterator[str]:
+    """Make a database that no other test counts in, and return its URL."""
+    start_servers()
+    server = database_from({})
+    name = f"demo_{uuid.uuid4().hex[:8]}"
+    address = {"host": server["HOST"], "port": server["PORT"], "user": server["USER"], "dbname": "postgres"}
+    with psycopg.connect(**address, autocommit=True) as connection:
+        connection.execute(f"create database {name}")
+        yield f"postgresql://{server['USER']}@{quote(server['HOST'], safe='')}:{server['PORT']}/{name}"
+        connection.execute(f"drop database {name} with (force)")
+
+
+def test_the_demo_keeps_its_promises(own_database: str) -> None:
     """Exit code 0, and a last line whose numbers are what the protocol promises."""
     run = subprocess.run(
         [sys.executable, "manage.py", "demo", "--json"],
         cwd=CHECKOUT,
-        env=environment(),
+        env=environment() | {"DATABASE_URL": own_database},
         capture_output=True,
         text=True,
         timeout=100,
@@ -67,6 +85,7 @@ def test_the_demo_keeps_its_promises() -> None:
     assert run.returncode == 0, run.stderr
     numbers = json.loads(run.stdout.splitlines()[-1])
     assert numbers["model_calls"] == numbers["expected_calls"]
+    assert numbers["dashboard_calls"] == numbers["model_calls"]
     assert numbers["takeovers"] == 1
     assert numbers["distinct_answers_per_key_max"] == 1
     assert numbers["takeover_seconds"] > 0
@@ -79,6 +98,7 @@ def test_the_demo_keeps_its_promises() -> None:
         "replays": 2,
     }
     assert "One key, one call, one answer." in run.stderr
+    assert "/admin/singleflight/dashboard/" in run.stderr
 
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
@@ -105,6 +125,7 @@ def test_served_nodes_answer_until_they_are_stopped(tmp_path: Path) -> None:
         until(lambda: "Ctrl-C stops" in output.read_text(), "the addresses", timeout=_TIMEOUT)
         addresses = [word for word in output.read_text().split() if word.startswith("http") and word.endswith("/")]
         assert [httpx.get(address).status_code for address in addresses] == [200, 200]
+        assert "/admin/singleflight/dashboard/  (user demo, password " in output.read_text()
         servers = servers_of(serve)
 
         serve.send_signal(signal.SIGINT)

@@ -37,7 +37,7 @@ def counted(
     takeovers: list[Takeover] = TAKEN_OVER,
 ) -> Tally:
     counts = {SCORE: StageCount(begun=calls, answered=2, tokens=600)}
-    return tally(asked, counts, advances=advances, takeovers=takeovers, kills=1)
+    return tally(asked, counts, advances=advances, takeovers=takeovers, kills=1, dashboard_calls=calls)
 
 
 def broken(numbers: Tally) -> str:
@@ -58,6 +58,7 @@ def test_the_json_object_has_the_agreed_fields() -> None:
         "requests": 6,
         "model_calls": 3,
         "expected_calls": 3,
+        "dashboard_calls": 3,
         "takeovers": 1,
         "takeover_seconds": 2.4,
         "distinct_answers_per_key_max": 1,
@@ -71,6 +72,11 @@ def test_what_was_saved_is_what_was_asked_and_not_called() -> None:
 
     assert stage.saved == 3
     assert stage.tokens_saved == 600
+
+
+def test_a_dashboard_that_says_otherwise_is_told() -> None:
+    """What an operator reads is what the model server counted."""
+    assert "the dashboard says 2 calls" in broken(replace(counted(), dashboard_calls=2))
 
 
 @pytest.mark.parametrize("calls", [2, 4], ids=["one too few", "one too many"])
@@ -132,7 +138,7 @@ def test_calls_of_a_stage_that_nobody_asked_for_are_told() -> None:
     """A call that no request explains is a call too many."""
     counts = {SCORE: StageCount(begun=3), "interview-report": StageCount(begun=1)}
 
-    numbers = tally(KEPT, counts, advances=ADVANCES, takeovers=TAKEN_OVER, kills=1)
+    numbers = tally(KEPT, counts, advances=ADVANCES, takeovers=TAKEN_OVER, kills=1, dashboard_calls=4)
 
     assert "interview-report: 1 calls for 0 keys" in broken(numbers)
 

@@ -7,9 +7,10 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
 from interview_demo.demo.migrating import migrate
+from interview_demo.demo.operator import Operator, invited_operator
 from interview_demo.demo.processes import ProgramEnded, interruptible
 from interview_demo.demo.running import Cluster, running_cluster
-from interview_demo.demo.waiting import NeverCame, wait_until
+from interview_demo.demo.waiting import NeverCame
 
 
 class Command(BaseCommand):
@@ -28,9 +29,10 @@ class Command(BaseCommand):
             with (
                 interruptible(),
                 running_cluster(first_port=port, second_port=port and port + 1) as cluster,
+                invited_operator() as operator,
             ):
-                self._say(cluster)
-                _until_one_ends(cluster)
+                self._say(cluster, operator)
+                cluster.watch()
         except KeyboardInterrupt:
             self.stdout.write("stopped")
         except OSError as exc:
@@ -38,16 +40,9 @@ class Command(BaseCommand):
         except (ProgramEnded, NeverCame) as exc:
             raise CommandError(str(exc)) from exc
 
-    def _say(self, cluster: Cluster) -> None:
+    def _say(self, cluster: Cluster, operator: Operator) -> None:
         model = "a simulated model" if cluster.model.is_simulated else "a real model, which costs money"
         self.stdout.write(f"node A  {cluster.first.url}/\nnode B  {cluster.second.url}/")
-        self.stdout.write(f"asking  {model}, calls counted at {cluster.model.url}/calls\nCtrl-C stops all of it.")
+        self.stdout.write(f"asking  {model}, calls counted at {cluster.model.url}/calls")
+        self.stdout.write(f"admin   {operator.invitation(cluster.first.url)}\nCtrl-C stops all of it.")
         self.stdout.flush()
-
-
-def _until_one_ends(cluster: Cluster) -> None:
-    def looked() -> None:
-        for program in cluster.programs:
-            program.check()
-
-    wait_until(looked, timeout=float("inf"), what="the end")
