@@ -55,8 +55,14 @@ class Chart:
     width, height, left, right, top, bottom = WIDTH, HEIGHT, LEFT, WIDTH - RIGHT, TOP, HEIGHT - BOTTOM
 
 
-def stacked(labels: Sequence[str], series: Sequence[Series], texts: Sequence[Sequence[str]] | None = None) -> Chart:
-    """Return bars whose parts stand on each other, one bar for each label.
+def stacked(
+    labels: Sequence[str],
+    series: Sequence[Series],
+    texts: Sequence[Sequence[str]] | None = None,
+    *,
+    short: Sequence[str] | None = None,
+) -> Chart:
+    """Return bars whose parts stand on each other, one bar for each label; `short` labels are for the axis.
 
     `texts` are the values as a person reads them, series by series; without, they are plain numbers.
     """
@@ -78,7 +84,9 @@ def stacked(labels: Sequence[str], series: Sequence[Series], texts: Sequence[Seq
                 heights[index] += height
     every = max(1, -int(-_LABEL_WIDTH // step))
     across = [
-        Tick(round(LEFT + step * (index + 0.5), 2), label) for index, label in enumerate(labels) if index % every == 0
+        Tick(round(LEFT + step * (index + 0.5), 2), label)
+        for index, label in enumerate(short or labels)
+        if index % every == 0
     ]
     up = [Tick(round(HEIGHT - BOTTOM - plot * value / top, 2), compact(value)) for value in steps]
     return Chart(bars, across, up, [(number, one.name) for number, one in enumerate(series, start=1)])

@@ -173,8 +173,9 @@ def _live_whole(lines: list[LiveStage]) -> dict[str, str]:
 
 def _charts(found: dashboard.Dashboard) -> list[dict[str, object]]:
     """Return the two charts, each with the same numbers as a table."""
-    form = "H:i" if found.window.by == "hour" else "MONTH_DAY_FORMAT"
-    labels = [formats.date_format(localtime(step, found.window.zone), form) for step, _sums in found.steps]
+    form, short = ("H:i", "H:i") if found.window.by == "hour" else ("Y-m-d", "m-d")
+    times = [localtime(step, found.window.zone) for step, _sums in found.steps]
+    labels, axis = ([formats.date_format(time, which) for time in times] for which in (form, short))
     steps = [of for _step, of in found.steps]
     calls: list[tuple[Any, list[Any]]] = [
         (gettext_lazy("calls"), [of.calls for of in steps]),
@@ -186,8 +187,8 @@ def _charts(found: dashboard.Dashboard) -> list[dict[str, object]]:
         (gettext_lazy("wasted"), [of.cost_wasted for of in steps]),
     ]
     return [
-        _chart("calls", gettext("Calls and shared answers"), gettext("requests"), labels, calls, shown.number),
-        _chart("money", gettext("Money spent and saved"), gettext("money"), labels, costs, shown.money),
+        _chart("calls", gettext("Calls and shared answers"), gettext("requests"), (labels, axis), calls, shown.number),
+        _chart("money", gettext("Money spent and saved"), gettext("money"), (labels, axis), costs, shown.money),
     ]
 
 
@@ -195,18 +196,19 @@ def _chart(
     name: str,
     title: str,
     upwards: str,
-    labels: list[str],
+    labels: tuple[list[str], list[str]],
     parts: list[tuple[Any, list[Any]]],
     told: Any,  # noqa: ANN401
 ) -> dict[str, object]:
     texts = [[told(value) for value in values] for _name, values in parts]
     series = [charts.Series(str(part), [float(value) for value in values]) for part, values in parts]
-    rows = [row for row in zip(labels, *texts, strict=True) if any(set(cell) & set("123456789") for cell in row[1:])]
+    counted = [any(values) for values in zip(*(values for _name, values in parts), strict=True)]
+    rows = [row for row, is_counted in zip(zip(labels[0], *texts, strict=True), counted, strict=True) if is_counted]
     return {
         "name": name,
         "title": title,
         "upwards": upwards,
-        "drawing": charts.stacked(labels, series, texts),
+        "drawing": charts.stacked(labels[0], series, texts, short=labels[1]),
         "columns": [part.name for part in series],
         "rows": rows,
     }
