@@ -6,10 +6,11 @@ import re
 from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
+from html import unescape
 
 import pytest
 from django.contrib.auth.models import Permission, User
-from django.db import connection
+from django.db import OperationalError, connection
 from django.http import StreamingHttpResponse
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -49,7 +50,7 @@ def _page(client: Client, **query: str) -> str:
 
 def _text(page: str) -> str:
     """Return what one reads."""
-    return " ".join(re.sub(r"<[^>]*>", " ", page.partition('id="content-main"')[2]).split())
+    return unescape(" ".join(re.sub(r"<[^>]*>", " ", page.partition('id="content-main"')[2]).split()))
 
 
 def _exported(client: Client, **query: str) -> list[dict[str, str]]:
@@ -210,7 +211,7 @@ def test_names_are_escaped(login: Login) -> None:
 
 def test_a_damaged_list_of_durations_harms_nobody(login: Login) -> None:
     """As an older node left it, or somebody by hand."""
-    stat_row(stage="score", requests=1, waits=None, runs={"no": "list"})
+    stat_row(stage="score", requests=1, waits="no list", runs={"no": "list"})
     stat_row(stage="report", requests=1, waits=[1], runs=[])
 
     assert "report" in _page(login(*BOTH))
@@ -273,7 +274,6 @@ def test_a_ledger_of_years_is_not_read_whole(login: Login) -> None:
 
 def test_a_server_that_is_away_is_said_so(login: Login, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page comes without numbers, and names the trouble."""
-    from django.db import OperationalError  # noqa: PLC0415
 
     def away() -> list[str]:
         raise OperationalError("no route to the server")

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connection
 from django.utils import timezone
-from pytest_django.fixtures import SettingsWrapper
+from pytest_django.fixtures import Settings
 
 from tests.rows import stat_row
 
@@ -125,10 +126,8 @@ def test_an_empty_ledger_says_what_to_do() -> None:
     assert _json()["lines"] == []
 
 
-def test_it_works_without_time_zones(may: None, settings: SettingsWrapper) -> None:
+def test_it_works_without_time_zones(may: None, settings: Settings) -> None:
     """A project with USE_TZ off reads the same hours."""
-    from django.db import connection  # noqa: PLC0415
-
     settings.USE_TZ = False
     settings.TIME_ZONE = "Europe/Berlin"
     connection.close()

@@ -1,5 +1,7 @@
 """The geometry of the dashboard's charts."""
 
+from itertools import pairwise
+
 import pytest
 
 from singleflight_app.admin.charts import BOTTOM, HEIGHT, LEFT, TOP, WIDTH, Chart, Series, compact, stacked, ticks
@@ -29,7 +31,7 @@ def test_bars_stay_apart_and_inside() -> None:
     for count in (1, 7, 24, 31):
         bars = _chart([1.0] * count).bars
 
-        assert all(left.x + left.width < right.x for left, right in zip(bars, bars[1:], strict=False))
+        assert all(left.x + left.width < right.x for left, right in pairwise(bars))
         assert bars[0].x >= LEFT
         assert bars[-1].x + bars[-1].width <= WIDTH
 
@@ -48,7 +50,7 @@ def test_labels_leave_room_for_each_other() -> None:
     across = _chart([1.0] * 30).across
 
     assert across[0].text == "day 0"
-    assert all(right.at - left.at >= 46 for left, right in zip(across, across[1:], strict=False))
+    assert all(right.at - left.at >= 46 for left, right in pairwise(across))
     assert len(_chart([1.0] * 7).across) == 7
 
 

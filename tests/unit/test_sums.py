@@ -6,6 +6,7 @@ from decimal import Decimal
 from zoneinfo import ZoneInfo
 
 import pytest
+from django.utils import timezone
 
 from singleflight_app.admin import shown
 from singleflight_app.dashboard import Window
@@ -111,10 +112,8 @@ def test_money_is_shown_by_the_cent_and_below_by_what_it_says() -> None:
 
 
 @pytest.mark.parametrize(("day", "hours"), [("2026-03-29", 23), ("2026-10-25", 25), ("2026-05-01", 24)])
-def test_a_day_has_its_hours_when_the_clock_is_changed(day: str, hours: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_day_has_its_hours_when_the_clock_is_changed(day: str, hours: int) -> None:
     """Days are those of the reader's time zone, hours those of the rows."""
-    from django.utils import timezone  # noqa: PLC0415
-
     with timezone.override(ZoneInfo("Europe/Berlin")):
         window = Window.of_days(1, datetime.fromisoformat(f"{day}T12:00+00:00"))
         steps = list(window.steps())
