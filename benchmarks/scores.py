@@ -27,8 +27,8 @@ def owner_vs_bare(rounds: int) -> float:
     connections[0].execute(_TABLE)
     try:
         return ratio(
-            lambda: _timed(lambda thread: _bare(connections[thread])),
-            lambda: _timed(lambda _: owned(uuid.uuid4().hex)),
+            lambda: timed(lambda thread: _bare(connections[thread])),
+            lambda: timed(lambda _: owned(uuid.uuid4().hex)),
             rounds,
         )
     finally:
@@ -51,7 +51,7 @@ def _bare(plain: psycopg.Connection) -> None:
     plain.execute(_UPDATE, [PAYLOAD, digest]).fetchall()
 
 
-def _timed(call: Callable[[int], object]) -> float:
+def timed(call: Callable[[int], object]) -> float:
     """Return the seconds that all threads together took."""
     barrier = threading.Barrier(THREADS + 1)
 

@@ -17,14 +17,13 @@ from tests.waiting import until
 Fact = dict[str, Any]
 
 
-class Caller:
-    """One process of `tests.programs.caller`."""
+class Program:
+    """One process of `tests.programs`: it takes orders by lines, and tells facts by lines of JSON."""
 
-    def __init__(self, stage: str, key: str, *, threads: int = 1, **environment: str) -> None:
-        program = [sys.executable, "-m", "tests.programs.caller", stage, key, str(threads)]
+    def __init__(self, name: str, *arguments: str, **environment: str) -> None:
         database = str(connection.settings_dict["NAME"])
         self._process = subprocess.Popen(
-            program,
+            [sys.executable, "-m", f"tests.programs.{name}", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -34,44 +33,6 @@ class Caller:
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 
-    def warm_up(self) -> None:
-        """Make a call of another key, so that the process is connected."""
-        self._tell("warm")
-        self.wait_for("warm")
-
-    def call(self) -> None:
-        """Let every thread of the process ask."""
-        self._tell("call")
-
-    def done(self, text: str) -> None:
-        """Let the running call return `text`."""
-        self._tell(f"done {text}")
-
-    def interrupt_call(self) -> None:
-        """Let the running call end with a KeyboardInterrupt, as on Ctrl-C."""
-        self._tell("interrupt")
-
-    def pause(self) -> None:
-        """Stop the process where it is."""
-        self._process.send_signal(signal.SIGSTOP)
-
-    def pause_past_lease(self) -> None:
-        """Stop the process, and return once the database says that its lease is over."""
-        self.pause()
-        until(self._lease_is_over, "the lease of a paused process to end")
-
-    def _lease_is_over(self) -> bool:
-        owner = self.all("ready")[0]["owner"]
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "select lease_expires_at < clock_timestamp() from singleflight_flight where owner = %s", [owner]
-            )
-            return bool(cursor.fetchall() == [(True,)])
-
-    def resume(self) -> None:
-        """Let a paused process go on."""
-        self._process.send_signal(signal.SIGCONT)
-
     def kill(self) -> None:
         """End the process at once, with no chance to say goodbye."""
         self._process.kill()
@@ -79,7 +40,7 @@ class Caller:
 
     def terminate(self) -> int:
         """Ask the process to end its input loop, and return its exit code."""
-        self._tell("exit")
+        self.tell("exit")
         return self._process.wait(20)
 
     def all(self, event: str) -> list[Fact]:
@@ -108,7 +69,8 @@ class Caller:
             if pipe is not None:
                 pipe.close()
 
-    def _tell(self, order: str) -> None:
+    def tell(self, order: str) -> None:
+        """Give an order."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{order}\n")
         self._process.stdin.flush()
@@ -117,6 +79,51 @@ class Caller:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self.facts.append(json.loads(line))
+
+
+class Caller(Program):
+    """One process of `tests.programs.caller`."""
+
+    def __init__(self, stage: str, key: str, *, threads: int = 1, **environment: str) -> None:
+        super().__init__("caller", stage, key, str(threads), **environment)
+
+    def warm_up(self) -> None:
+        """Make a call of another key, so that the process is connected."""
+        self.tell("warm")
+        self.wait_for("warm")
+
+    def call(self) -> None:
+        """Let every thread of the process ask."""
+        self.tell("call")
+
+    def done(self, text: str) -> None:
+        """Let the running call return `text`."""
+        self.tell(f"done {text}")
+
+    def interrupt_call(self) -> None:
+        """Let the running call end with a KeyboardInterrupt, as on Ctrl-C."""
+        self.tell("interrupt")
+
+    def pause(self) -> None:
+        """Stop the process where it is."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def pause_past_lease(self) -> None:
+        """Stop the process, and return once the database says that its lease is over."""
+        self.pause()
+        until(self._lease_is_over, "the lease of a paused process to end")
+
+    def _lease_is_over(self) -> bool:
+        owner = self.all("ready")[0]["owner"]
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "select lease_expires_at < clock_timestamp() from singleflight_flight where owner = %s", [owner]
+            )
+            return bool(cursor.fetchall() == [(True,)])
+
+    def resume(self) -> None:
+        """Let a paused process go on."""
+        self._process.send_signal(signal.SIGCONT)
 
 
 @contextmanager

@@ -94,12 +94,13 @@ class CoordinationUnavailable(SingleFlightError):
     """PostgreSQL (or Redis, where its word is needed) gave no answer; no call was begun.
 
     `is_outage` is False where the server is there: it is busy, or its tables are missing. Then hybrid mode makes
-    no call of its own either.
+    no call of its own either. `was_sent` is False where no statement reached the server, so that none can have been
+    committed.
     """
 
-    def __init__(self, problem: str, *, is_outage: bool = True) -> None:
+    def __init__(self, problem: str, *, is_outage: bool = True, was_sent: bool = True) -> None:
         super().__init__(problem)
-        self.is_outage = is_outage
+        self.is_outage, self.was_sent = is_outage, was_sent
 
 
 class ResultTooLarge(SingleFlightError):

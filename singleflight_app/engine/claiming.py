@@ -13,7 +13,7 @@ from singleflight_app.domain.states import Claim
 from singleflight_app.engine.call import Asked, Call, Follow, Found, Granted
 from singleflight_app.engine.failures import LOST_MESSAGE
 from singleflight_app.engine.ports import FlightStore
-from singleflight_app.telemetry.signals import announce, lease_granted, lease_taken_over
+from singleflight_app.telemetry.signals import announce, flight_lost, lease_granted, lease_taken_over
 
 _HANDED_OUT = 10_000  #: generations remembered; older ones are long over
 TRIES = 3  #: double clicks commit inside each other's statements; the second try nearly always has the row
@@ -173,7 +173,9 @@ class Claiming:
 
     def _lose(self, call: Call[Any], row: FlightSnapshot) -> None:
         message = LOST_MESSAGE.format(count=row.takeovers + 1)
-        self._store.lose(row.flight_id, row.generation, ttl=seconds(call.policy.failure_ttl), message=message)
+        if self._store.lose(row.flight_id, row.generation, ttl=seconds(call.policy.failure_ttl), message=message):
+            facts = {"stage": call.key.stage, "flight_id": row.flight_id, "generation": row.generation}
+            announce(flight_lost, **facts, reason="gave_up")
 
 
 def _follow(asked: Asked[Any], row: FlightSnapshot) -> Follow:

@@ -48,6 +48,8 @@ class Lease:
     is_background: bool = False  #: run by a worker, with arguments in the row
     progress: Progress | None = None  #: what the call said last, until a beat has carried it
     interruption: Interruption = field(default_factory=Interruption)
+    has_begun: bool = False  #: the function was called
+    seconds_run: float | None = None  #: of the call, once it ended
     is_lost: bool = False
     is_timed_out: bool = False
     late: Settled | None = None  #: the end that could not be written yet

@@ -25,6 +25,7 @@ from singleflight_app.engine.erasing import EraseStore, Floors, erase
 from singleflight_app.engine.failures import LOST_MESSAGE
 from singleflight_app.engine.large import LargeResults
 from singleflight_app.engine.ports import FlightQueue
+from singleflight_app.telemetry.signals import announce, flight_lost
 
 RESEND_AFTER = 30.0  #: seconds between two messages for one pending flight
 logger = logging.getLogger("singleflight_app")
@@ -139,9 +140,17 @@ def _sweep_one(queue: FlightQueue, expired: ExpiredFlight, policy: StagePolicy, 
         queued = queue.queue(row, kind="requeued", policy=policy, grace=lease)
         if queued is None:
             return "moved"
+        _announce_lost(expired, "requeued")
         send(queued.flight_id)
         return "requeued"
     message = LOST_MESSAGE.format(count=expired.takeovers + 1)
     ttl = seconds(policy.failure_ttl)
-    is_lost = queue.lose(expired.flight_id, expired.generation, ttl=ttl, message=message, grace=lease)
-    return "lost" if is_lost else "moved"
+    if not queue.lose(expired.flight_id, expired.generation, ttl=ttl, message=message, grace=lease):
+        return "moved"
+    _announce_lost(expired, "gave_up")
+    return "lost"
+
+
+def _announce_lost(expired: ExpiredFlight, reason: str) -> None:
+    facts = {"stage": expired.stage, "flight_id": expired.flight_id, "generation": expired.generation}
+    announce(flight_lost, **facts, reason=reason)

@@ -67,6 +67,7 @@ class Owning:
         began = self._monotonic()
         try:
             self._settling.heartbeat.hold(lease)
+            lease.has_begun = True
             end = await make_call(call, context, asked.rim, slot, on_value=partial(_allow_storing, lease))
             end = await self._settling.put_out(asked, lease, end)
         except BaseException:
@@ -76,10 +77,8 @@ class Owning:
             self._breakers.record(call.key.stage, call.policy, end.error)
         if end.is_interrupted and lease.is_timed_out:
             return Ended(end.shared, Role.OWNER, Layer.CALL, end.error)  # the heartbeat settled it
-        ran = self._monotonic() - began
-        verdict = await asked.rim.do(
-            partial(self._settling.conclude, asked, lease, end, ticket=ticket, seconds_run=ran)
-        )
+        lease.seconds_run = self._monotonic() - began
+        verdict = await asked.rim.do(partial(self._settling.conclude, asked, lease, end, ticket=ticket))
         if verdict.is_refused:
             return await self._refused(call, lease, end, verdict.row, follow_newer)
         shared = replace(end.shared, superseded=True) if verdict.is_detached else end.shared

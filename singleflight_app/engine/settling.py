@@ -27,7 +27,7 @@ from singleflight_app.engine.local import Shared
 from singleflight_app.engine.ports import FlightStore
 from singleflight_app.engine.replaying import Replaying
 from singleflight_app.engine.spreading import Spreading
-from singleflight_app.telemetry.signals import announce, coordination_failed, flight_fenced, flight_settled
+from singleflight_app.telemetry.signals import announce, coordination_failed, flight_fenced, flight_lost, flight_settled
 
 logger = logging.getLogger("singleflight_app")
 
@@ -67,9 +67,7 @@ class Settling:
         put_out = partial(self._large.put_out, lease, end.written)
         return replace(end, written=await asked.rim.do_to_its_end(put_out, is_slow=True))
 
-    def conclude(
-        self, asked: Asked[R], lease: Lease, end: End[R], *, ticket: Ticket | None, seconds_run: float
-    ) -> Verdict:
+    def conclude(self, asked: Asked[R], lease: Lease, end: End[R], *, ticket: Ticket | None) -> Verdict:
         """Write the end, once, and hand on what was stored."""
         asked.mark()
         written, sent_at = end.written, self._monotonic()
@@ -82,11 +80,13 @@ class Settling:
             _end_line(asked, lease, verdict.row)
             self.heartbeat.release(lease)
             self._large.discard(written)
-            if verdict.row is not None:
+            if verdict.row is None:
+                announce(flight_lost, **_facts(lease), reason="vanished")
+            else:
                 self._fence(lease, written)
         if verdict.is_stored:
             self.heartbeat.release(lease)
-            self._announce_settled(lease, written, seconds_run)
+            self._announce_settled(lease, written, lease.seconds_run)
             self._tell(lease)
             if not verdict.is_forgotten:
                 ttl = seconds(lease.policy.result_ttl)
@@ -160,14 +160,15 @@ class Settling:
             logger.exception("the end of %s could not be stored", lease.key)
             announce(coordination_failed, component="settle", error=type(exc).__name__)
             self.heartbeat.release(lease)
-            self._settle_plainly(lease)
+            self._settle_plainly(lease, settled.usage)
             return Verdict()
 
-    def _settle_plainly(self, lease: Lease) -> None:
+    def _settle_plainly(self, lease: Lease, usage: Usage) -> None:
         """Leave a failure of plain values in place of an end that the row can't hold, so that the key is free."""
         end = Settled(lease.flight_id, lease.generation, Status.FAILED, failure=_UNSTORABLE)
         try:
-            self._try_settle(lease, end)
+            if self._try_settle(lease, end).is_stored:
+                self._announce_settled(lease, replace(end, usage=usage), lease.seconds_run)
         except Exception:
             logger.exception("the failure of %s could not be stored either; its lease runs out", lease.key)
 
@@ -189,7 +190,7 @@ class Settling:
         except CoordinationUnavailable:
             return False
         if verdict.is_stored:
-            self._announce_settled(lease, lease.late, None)
+            self._announce_settled(lease, lease.late, lease.seconds_run)
             self._tell(lease)
         else:
             self._large.discard(lease.late)
@@ -197,8 +198,7 @@ class Settling:
         return True
 
     def _fence(self, lease: Lease, settled: Settled) -> None:
-        facts = {"stage": lease.key.stage, "flight_id": lease.flight_id, "generation": lease.generation}
-        announce(flight_fenced, **facts, usage=settled.usage)
+        announce(flight_fenced, **_facts(lease), usage=settled.usage)
         try:
             self._store.record_fence(lease.flight_id, lease.generation, owner=self._owner)
         except CoordinationUnavailable as exc:
@@ -212,12 +212,11 @@ class Settling:
     def _announce_settled(self, lease: Lease, settled: Settled, seconds_run: float | None) -> None:
         announce(
             flight_settled,
-            stage=lease.key.stage,
-            flight_id=lease.flight_id,
-            generation=lease.generation,
+            **_facts(lease),
             status=settled.status,
             seconds=seconds_run,
             usage=settled.usage,
+            is_call=lease.has_begun,
         )
 
 
@@ -249,6 +248,10 @@ def ttl_of(settled: Settled, policy: StagePolicy) -> float:
     if settled.result is not None:
         return seconds(policy.result_ttl)
     return seconds(policy.failure_ttl) + (0.0 if settled.failure is None else settled.failure.retry_after)
+
+
+def _facts(lease: Lease) -> dict[str, Any]:
+    return {"stage": lease.key.stage, "flight_id": lease.flight_id, "generation": lease.generation}
 
 
 def _released(lease: Lease, usage: Usage) -> Settled:

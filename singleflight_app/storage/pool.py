@@ -119,21 +119,24 @@ class Database:
             return False
         with self._lock:
             if self._probing or self._monotonic() < self._next_probe:
-                raise CoordinationUnavailable("PostgreSQL is out of reach; the next try is under way")
+                raise CoordinationUnavailable("PostgreSQL is out of reach; the next try is under way", was_sent=False)
             self._probing = True
         return True
 
-    def _failed(self, exc: Exception) -> NoReturn:
+    def _failed(self, exc: Exception, *, was_sent: bool = True) -> NoReturn:
         self._failed_at = self._monotonic()
         self._next_probe = self._failed_at + PROBE_INTERVAL
         self._down = True
         self._drop_pool()
         reason = str(exc).strip().splitlines()[0] if str(exc).strip() else type(exc).__name__
-        raise CoordinationUnavailable(f"PostgreSQL is out of reach: {reason}") from exc
+        raise CoordinationUnavailable(f"PostgreSQL is out of reach: {reason}", was_sent=was_sent) from exc
 
     def _knock(self) -> None:
         """Find out at once that nobody answers: the pool tries again after a second, then after two."""
-        psycopg.connect(**self._connection_parameters()).close()
+        try:
+            psycopg.connect(**self._connection_parameters()).close()
+        except psycopg.Error as exc:
+            self._failed(exc, was_sent=False)
 
     def _drop_pool(self) -> None:
         """Let the next probe begin with a new pool: this one's own reconnecting backs off for longer than a lease."""
@@ -146,10 +149,12 @@ class Database:
 
     def _timed_out(self, exc: Exception) -> NoReturn:
         """Tell a locked row or a busy pool from a server that answers nobody."""
-        answers = self._busy > 0 if isinstance(exc, PoolTimeout) else self._is_answering()
+        was_sent = not isinstance(exc, PoolTimeout)
+        answers = self._is_answering() if was_sent else self._busy > 0
         if not answers:
-            self._failed(exc)
-        raise CoordinationUnavailable(f"PostgreSQL did not answer in time: {exc}", is_outage=False) from exc
+            self._failed(exc, was_sent=was_sent)
+        problem = f"PostgreSQL did not answer in time: {exc}"
+        raise CoordinationUnavailable(problem, is_outage=False, was_sent=was_sent) from exc
 
     def _is_answering(self) -> bool:
         try:
@@ -201,7 +206,8 @@ class Database:
             return self._pool
         with self._lock:
             if self._is_closed:
-                raise CoordinationUnavailable("the app's connections of this process were closed", is_outage=False)
+                problem = "the app's connections of this process were closed"
+                raise CoordinationUnavailable(problem, is_outage=False, was_sent=False)
             if self._pool is None or target != self._pool_target:
                 old, self._pool, self._pool_target = self._pool, self._opened(), target
                 if old is not None:

@@ -37,7 +37,7 @@ settled_at = null, expires_at = null, retry_at = null, forgotten = false, progre
 result = null, encoding = '', checksum = null, size = null, result_location = '',
 error_type = '', error_message = '', retryable = false,
 model = '', input_tokens = 0, output_tokens = 0, cost = 0,
-joins = case when o.was in ('running', 'pending') then f.joins else 0 end,
+joins = case when o.was in ('running', 'pending') then f.joins else 0 end, replays = 0,
 takeovers = case o.was when 'running' then f.takeovers + 1 when 'pending' then f.takeovers else 0 end
 
 -- fragment: new_flight
@@ -538,35 +538,61 @@ select n.id, n.location, exists (
 )
 from noted n order by n.id
 
+-- fragment: added_waits
+-- Two lists of counts, added one by one; an older node's may be shorter, or no list.
+select coalesce(jsonb_agg(coalesce(a.n::bigint, 0) + coalesce(b.n::bigint, 0) order by coalesce(a.i, b.i)), '[]')
+from jsonb_array_elements_text(case jsonb_typeof(s.waits) when 'array' then s.waits else '[]' end)
+    with ordinality as a (n, i)
+full join jsonb_array_elements_text(excluded.waits) with ordinality as b (n, i) on b.i = a.i
+
+-- fragment: added_runs
+-- The same for durations of calls.
+select coalesce(jsonb_agg(coalesce(a.n::bigint, 0) + coalesce(b.n::bigint, 0) order by coalesce(a.i, b.i)), '[]')
+from jsonb_array_elements_text(case jsonb_typeof(s.runs) when 'array' then s.runs else '[]' end)
+    with ordinality as a (n, i)
+full join jsonb_array_elements_text(excluded.runs) with ordinality as b (n, i) on b.i = a.i
+
 -- name: add_tallies
 -- Adds a batch of the ledger. In the order of the key, so that two processes can't lock each other's rows crosswise.
 insert into singleflight_stagestat as s
-    (stage, hour, requests, calls, followers, replays, failures, takeovers,
-     tokens_spent, tokens_saved, tokens_wasted, cost_spent, cost_saved, cost_wasted)
+    (stage, hour, requests, calls, followers, replays, replays_process, replays_cache, failures, takeovers, fenced,
+     degraded, wait_timeouts, waits, runs, tokens_spent, tokens_saved, tokens_wasted, cost_spent, cost_saved, cost_wasted)
 select * from unnest(
     %(stage)s::text[], %(hour)s::timestamptz[], %(requests)s::bigint[], %(calls)s::bigint[], %(followers)s::bigint[],
-    %(replays)s::bigint[], %(failures)s::bigint[], %(takeovers)s::bigint[], %(tokens_spent)s::bigint[],
-    %(tokens_saved)s::bigint[], %(tokens_wasted)s::bigint[], %(cost_spent)s::numeric[], %(cost_saved)s::numeric[],
+    %(replays)s::bigint[], %(replays_process)s::bigint[], %(replays_cache)s::bigint[], %(failures)s::bigint[],
+    %(takeovers)s::bigint[], %(fenced)s::bigint[], %(degraded)s::bigint[], %(wait_timeouts)s::bigint[],
+    %(waits)s::jsonb[], %(runs)s::jsonb[], %(tokens_spent)s::bigint[], %(tokens_saved)s::bigint[],
+    %(tokens_wasted)s::bigint[], %(cost_spent)s::numeric[], %(cost_saved)s::numeric[],
     %(cost_wasted)s::numeric[]) as t (stage, hour)
 order by t.stage, t.hour
 on conflict (stage, hour) do update set
     requests = s.requests + excluded.requests, calls = s.calls + excluded.calls,
     followers = s.followers + excluded.followers, replays = s.replays + excluded.replays,
+    replays_process = s.replays_process + excluded.replays_process,
+    replays_cache = s.replays_cache + excluded.replays_cache,
     failures = s.failures + excluded.failures, takeovers = s.takeovers + excluded.takeovers,
+    fenced = s.fenced + excluded.fenced, degraded = s.degraded + excluded.degraded,
+    wait_timeouts = s.wait_timeouts + excluded.wait_timeouts, waits = ({added_waits}), runs = ({added_runs}),
     tokens_spent = s.tokens_spent + excluded.tokens_spent, tokens_saved = s.tokens_saved + excluded.tokens_saved,
     tokens_wasted = s.tokens_wasted + excluded.tokens_wasted, cost_spent = s.cost_spent + excluded.cost_spent,
     cost_saved = s.cost_saved + excluded.cost_saved, cost_wasted = s.cost_wasted + excluded.cost_wasted
 returning s.id
 
 -- name: add_joins
--- Adds followers to flights still at their generation. A flight that returns no row moved on, is gone or is locked.
-with joined as (
-    select * from unnest(%(flight_ids)s::bigint[], %(generations)s::bigint[], %(joins)s::bigint[])
-        as j (id, generation, joins)
+-- Adds followers and replays to flights still at their generation. A flight that returns no row took them, moved on
+-- or is gone; one that returns a row was locked, and is to be tried again.
+with used as (
+    select * from unnest(%(flight_ids)s::bigint[], %(generations)s::bigint[], %(joins)s::bigint[], %(replays)s::bigint[])
+        as u (id, generation, joins, replays)
+), there as materialized (
+    select f.id, u.joins, u.replays
+    from singleflight_flight f join used u on u.id = f.id and u.generation = f.generation
 ), held as materialized (
-    select f.id, j.joins
-    from singleflight_flight f join joined j on j.id = f.id and j.generation = f.generation
+    select f.id, u.joins, u.replays
+    from singleflight_flight f join used u on u.id = f.id and u.generation = f.generation
     for update of f skip locked
+), added as (
+    update singleflight_flight f set joins = f.joins + held.joins, replays = f.replays + held.replays
+    from held where f.id = held.id
 )
-update singleflight_flight f set joins = f.joins + held.joins from held where f.id = held.id
-returning f.id
+select there.id from there where not exists (select from held where held.id = there.id)

@@ -2,12 +2,14 @@
 
 The sums grow in memory, fed by the signals, and are added to the database `FLUSH_INTERVAL` seconds after
 the first of them, and when the runtime closes. A crash loses what was counted since the last flush; a
-flush that got no answer is not repeated, for it may have been stored. So the ledger may say less than
-happened, never more. Memory is bounded: past `MAX_TALLIES` and `MAX_JOINS` new entries go uncounted until
-the next flush.
+flush that got no answer is not repeated, for it may have been stored; one that never reached the server is
+kept for the next. So the ledger may say less than happened, never more. Memory is bounded: past `MAX_TALLIES`
+and `MAX_JOINS` new entries go uncounted until the next flush.
 
-Spent is counted when an end is stored, wasted when it is refused, and saved per request that was
-answered without a call of its own.
+A call is counted by the process that ends its generation's running: each generation stops running once, in one
+commit, so each call is counted once, and one whose owner was killed by whoever takes its flight away. Spent is
+counted when an end is stored, wasted when it is refused, and saved per request that was answered without a
+call of its own.
 """
 
 import logging
@@ -17,14 +19,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from decimal import Decimal
-from typing import Protocol, TypeVar
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from django.dispatch import Signal
 
 from singleflight_app.domain.exceptions import CoordinationUnavailable
-from singleflight_app.domain.flight import NO_USAGE, Usage
-from singleflight_app.domain.states import Role, Status
+from singleflight_app.domain.flight import Usage
+from singleflight_app.domain.states import Layer, Role, Status
 from singleflight_app.domain.tally import StageTally
 from singleflight_app.telemetry import signals
 
@@ -32,9 +33,13 @@ FLUSH_INTERVAL = 5.0
 MAX_TALLIES = 1000
 MAX_JOINS = 10_000
 _HOUR = 3600
-B = TypeVar("B")
+_LAST_TRIES = 50  #: at the end of a runtime, for flights that other processes hold just then
+_BREATH = 0.02  #: seconds between them
+P = ParamSpec("P")
+T = TypeVar("T")
 logger = logging.getLogger("singleflight_app")
 FlightRun = tuple[int, int]  #: flight id, generation
+Uses = tuple[int, int]  #: joins, replays
 
 
 class Store(Protocol):
@@ -43,8 +48,11 @@ class Store(Protocol):
     def add_tallies(self, tallies: Sequence[StageTally], /) -> None:
         """Add to the stages' rows, in one statement."""
 
-    def add_joins(self, joins: Mapping[FlightRun, int], /) -> None:
-        """Add to the join counts of flights that still are at that generation, in one statement."""
+    def add_joins(self, uses: Mapping[FlightRun, Uses], /) -> set[int]:
+        """Add to the joins and replays of flights that still are at that generation, in one statement.
+
+        Returns the ids of those that were locked: they are to be tried again.
+        """
 
 
 def _run_later(flush: Callable[[], None]) -> None:
@@ -76,7 +84,7 @@ class Ledger:
         self._lock, self._writing = threading.RLock(), threading.RLock()
         # By stage and hours since 1970: a datetime is slow to make, to hash and to compare, once for every caller.
         self._tallies: dict[tuple[str, int], StageTally] = {}
-        self._joins: dict[FlightRun, int] = {}
+        self._uses: dict[FlightRun, Uses] = {}
         self._is_full = self._is_scheduled = False
 
     def connect(self, store: Store) -> None:
@@ -101,38 +109,69 @@ class Ledger:
         for signal, receiver in self._receivers():
             signal.disconnect(receiver)
         with self._writing:
-            self.flush()
+            for _ in range(_LAST_TRIES):
+                if not self._flush():
+                    break
+                time.sleep(_BREATH)
             self._store = None
 
     def flush(self) -> None:
-        """Add what was counted to the database; without an answer it is dropped and announced."""
+        """Add what was counted to the database; what may have been stored without an answer is not sent again."""
+        self._flush()
+
+    def _flush(self) -> bool:
+        """Return whether flights were locked, so that their joins and replays are left for the next flush."""
         with self._lock:
             self._is_scheduled = False
             tallies, self._tallies = self._tallies, {}
-            joins, self._joins = self._joins, {}
+            uses, self._uses = self._uses, {}
             was_full, self._is_full = self._is_full, False
         if was_full:
             signals.announce(signals.coordination_failed, component="ledger", error="LedgerFull")
         with self._writing:
-            if tallies and self._store is not None:
-                self._write(self._store.add_tallies, list(tallies.values()))
-            if joins and self._store is not None:
-                self._write(self._store.add_joins, joins)
+            if self._store is None:
+                return False
+            if tallies and not self._is_out(self._store.add_tallies, list(tallies.values())):
+                self._keep(tallies, {})
+            return bool(uses) and self._add_uses(self._store, uses)
+
+    def _add_uses(self, store: Store, uses: dict[FlightRun, Uses]) -> bool:
+        locked: set[int] = set()
+        if self._is_out(lambda batch: locked.update(store.add_joins(batch)), uses):
+            uses = {run: used for run, used in uses.items() if run[0] in locked}
+        self._keep({}, uses)
+        return bool(locked)
 
     @staticmethod
-    def _write(add: Callable[[B], None], batch: B) -> None:
+    def _is_out(add: Callable[[T], object], batch: T) -> bool:
+        """Send a batch; False: it certainly was not stored, and may be sent again."""
         try:
             add(batch)
         except CoordinationUnavailable as exc:
-            # Sent again, a batch whose reply was lost would be counted twice.
             signals.announce(signals.coordination_failed, component="ledger", error=type(exc).__name__)
+            # Sent again, a batch whose reply was lost would be counted twice.
+            return exc.was_sent
+        return True
+
+    def _keep(self, tallies: dict[tuple[str, int], StageTally], uses: dict[FlightRun, Uses]) -> None:
+        """Take back what is to be sent with the next flush."""
+        if not tallies and not uses:
+            return
+        with self._lock:
+            for (stage, hour), tally in tallies.items():
+                if (kept := self._tally(stage, hour)) is not None:
+                    kept.add(tally)
+            for run, used in uses.items():
+                self._use(run, used)
+        self._schedule()
 
     def _receivers(self) -> tuple[tuple[Signal, Callable[..., None]], ...]:
         return (
             (signals.request_answered, self._count_answer),
-            (signals.lease_granted, self._count_call),
-            (signals.flight_degraded, self._count_call),
+            (signals.wait_timed_out, self._count_given_up),
+            (signals.flight_degraded, self._count_degraded),
             (signals.lease_taken_over, self._count_takeover),
+            (signals.flight_lost, self._count_lost),
             (signals.flight_settled, self._count_settled),
             (signals.flight_fenced, self._count_fenced),
         )
@@ -142,56 +181,78 @@ class Ledger:
         *,
         stage: str,
         role: Role,
+        layer: Layer,
+        waited: float,
         flight_id: int | None,
         generation: int | None,
         usage: Usage,
         **_: object,
     ) -> None:
-        if role is Role.OWNER:
-            # Without a flight there is no stored end to tell what the call took.
-            spent = usage if flight_id is None else NO_USAGE
-            self._count(stage, requests=1, tokens_spent=spent.tokens, cost_spent=spent.cost)
-            return
-        kind = "followers" if role is Role.FOLLOWER else "replays"
-        self._count(stage, requests=1, tokens_saved=usage.tokens, cost_saved=usage.cost, **{kind: 1})
-        if role is Role.FOLLOWER and flight_id is not None and generation is not None:
-            self._count_join((flight_id, generation))
+        self._count(stage, StageTally.count_answer, role, layer, waited, usage, is_stored=flight_id is not None)
+        if role is not Role.OWNER and flight_id is not None and generation is not None:
+            with self._lock:
+                self._use((flight_id, generation), (1, 0) if role is Role.FOLLOWER else (0, 1))
 
-    def _count_call(self, *, stage: str, **_: object) -> None:
-        self._count(stage, calls=1)
+    def _count_given_up(self, *, stage: str, waited: float, **_: object) -> None:
+        self._count(stage, StageTally.count_given_up, waited)
+
+    def _count_degraded(self, *, stage: str, **_: object) -> None:
+        self._count(stage, StageTally.count_degraded)
 
     def _count_takeover(self, *, stage: str, **_: object) -> None:
-        self._count(stage, takeovers=1)
+        self._count(stage, StageTally.count_lost, is_begun_again=True)
 
-    def _count_settled(self, *, stage: str, status: Status, usage: Usage, **_: object) -> None:
-        failures = int(status.is_failure)
-        self._count(stage, failures=failures, tokens_spent=usage.tokens, cost_spent=usage.cost)
+    def _count_lost(self, *, stage: str, reason: str, **_: object) -> None:
+        self._count(stage, StageTally.count_lost, is_begun_again=reason == "requeued")
+
+    def _count_settled(
+        self,
+        *,
+        stage: str,
+        status: Status,
+        seconds: float | None,
+        usage: Usage,
+        is_call: bool = True,
+        **_: object,
+    ) -> None:
+        self._count(stage, StageTally.count_end, status, seconds, usage, is_call=is_call)
 
     def _count_fenced(self, *, stage: str, usage: Usage, **_: object) -> None:
-        self._count(stage, tokens_wasted=usage.tokens, cost_wasted=usage.cost)
+        self._count(stage, StageTally.count_refused, usage)
 
-    def _count(self, stage: str, **amounts: int | Decimal) -> None:
-        hour = int(self._now() // _HOUR)
+    def _count(
+        self, stage: str, count: Callable[Concatenate[StageTally, P], None], *args: P.args, **kwargs: P.kwargs
+    ) -> None:
         with self._lock:
-            tally = self._tallies.get((stage, hour))
+            tally = self._tally(stage, int(self._now() // _HOUR))
             if tally is None:
-                if len(self._tallies) >= MAX_TALLIES:
-                    self._is_full = True
-                    return
-                tally = self._tallies[stage, hour] = StageTally(stage, datetime.fromtimestamp(hour * _HOUR, UTC))
-            for name, amount in amounts.items():
-                if amount:
-                    setattr(tally, name, getattr(tally, name) + amount)
+                return
+            count(tally, *args, **kwargs)
+        self._schedule()
+
+    def _tally(self, stage: str, hour: int) -> StageTally | None:
+        """Return the sums of a stage and hour; None: there is no room for more."""
+        tally = self._tallies.get((stage, hour))
+        if tally is None:
+            if len(self._tallies) >= MAX_TALLIES:
+                self._is_full = True
+                return None
+            tally = self._tallies[stage, hour] = StageTally(stage, datetime.fromtimestamp(hour * _HOUR, UTC))
+        return tally
+
+    def _use(self, run: FlightRun, used: Uses) -> None:
+        known = self._uses.get(run)
+        if known is None and len(self._uses) >= MAX_JOINS:
+            self._is_full = True
+            return
+        joins, replays = known or (0, 0)
+        self._uses[run] = (joins + used[0], replays + used[1])
+
+    def _schedule(self) -> None:
+        with self._lock:
             is_first, self._is_scheduled = not self._is_scheduled, True
         if is_first:
             self._flush_later(self.flush)
-
-    def _count_join(self, run: FlightRun) -> None:
-        with self._lock:
-            if run not in self._joins and len(self._joins) >= MAX_JOINS:
-                self._is_full = True
-                return
-            self._joins[run] = self._joins.get(run, 0) + 1
 
 
 _LEDGER = Ledger()

@@ -20,11 +20,8 @@ from prometheus_client.registry import Collector
 from singleflight_app.domain.exceptions import CoordinationUnavailable
 from singleflight_app.domain.flight import NO_USAGE, Usage
 from singleflight_app.domain.states import Layer, Role, Status
-from singleflight_app.domain.tally import LiveFlights
+from singleflight_app.domain.tally import DURATION_BOUNDS, LiveFlights
 from singleflight_app.telemetry import signals
-
-#: 10 ms (a replay) to 300 s (a long report)
-SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300)
 
 
 def _counter(name: str, text: str, *labels: str) -> Counter:
@@ -61,9 +58,11 @@ WAITS = Histogram(
     "singleflight_wait_duration_seconds",
     "A caller's whole time until its answer, or until it gave up",
     ("stage", "role"),
-    buckets=SECONDS,
+    buckets=DURATION_BOUNDS,
 )
-EXECUTIONS = Histogram("singleflight_execution_duration_seconds", "Duration of a call", ("stage",), buckets=SECONDS)
+EXECUTIONS = Histogram(
+    "singleflight_execution_duration_seconds", "Duration of a call", ("stage",), buckets=DURATION_BOUNDS
+)
 
 
 # The parent's own look-up by labels costs more than the count; there are as many children as label values.

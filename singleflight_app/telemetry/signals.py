@@ -25,7 +25,12 @@ lease_taken_over = Signal(use_caching=True)
 #: The row proves that this process's lease is over. stage, flight_id, generation, reason
 #: ("superseded" | "cancelled" | "vanished")
 lease_lost = Signal(use_caching=True)
-#: An owner's end is in the row. stage, flight_id, generation, status (Status), seconds (of the call), usage (Usage)
+#: A generation was ended without its owner, whose call is nobody's answer any more (a takeover announces
+#: `lease_taken_over` instead). stage, flight_id, generation (that was lost), reason ("requeued": a worker begins the
+#: call again; "gave_up": settled as lost; "cancelled": by hand, while it ran; "vanished": the row is gone)
+flight_lost = Signal(use_caching=True)
+#: An owner's end is in the row. stage, flight_id, generation, status (Status), seconds (of the call, None: unknown),
+#: usage (Usage), is_call (False: the lease was given back before the function began)
 flight_settled = Signal(use_caching=True)
 #: A late owner's end was refused; its usage is wasted. stage, flight_id, generation, usage (Usage)
 flight_fenced = Signal(use_caching=True)

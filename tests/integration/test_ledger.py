@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from django.db import transaction
 
 from singleflight_app import GLOBAL, FlightFailed, current_flight, run
 from singleflight_app.conf import get_settings
@@ -19,7 +20,9 @@ from singleflight_app.storage.stats import StageStats
 from singleflight_app.telemetry import ledger, signals
 from singleflight_app.telemetry.ledger import Ledger
 from singleflight_app.wiring import close, runtime
+from tests.outages import Outage
 from tests.rows import flight_row
+from tests.waiting import until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("empty_tables")]
 
@@ -89,7 +92,6 @@ def _settled(status: Status = Status.SUCCEEDED, **facts: object) -> None:
 
 def test_one_call_shared_by_four_saves_three(sums: Ledger) -> None:
     """Spent once, saved for each request that was answered without a call of its own."""
-    signals.announce(signals.lease_granted, stage="score", flight_id=1, generation=1, claim=None)
     _settled()
     _answered(Role.OWNER)
     _answered(Role.FOLLOWER)
@@ -153,7 +155,7 @@ def test_failures_takeovers_and_waste_are_counted(sums: Ledger) -> None:
     sums.flush()
 
     row = StageStat.objects.get(stage="score")
-    assert (row.failures, row.takeovers) == (2, 1)
+    assert (row.calls, row.failures, row.takeovers, row.fenced) == (4, 2, 1, 1)
     assert (row.tokens_spent, row.tokens_wasted, row.cost_wasted) == (360, 120, Decimal("0.25"))
 
 
@@ -184,7 +186,7 @@ def test_flushes_add_up_by_stage_and_hour(sums: Ledger, clock: Clock) -> None:
 
 
 def test_followers_are_added_to_the_flight_they_joined(sums: Ledger) -> None:
-    """Replays and the owner are no joins; a flight of a newer generation keeps its own number."""
+    """Replays are counted beside them, the owner is neither; a flight of a newer generation keeps its numbers."""
     flight, newer = flight_row(generation=5), flight_row(generation=9)
     for _ in range(3):
         _answered(Role.FOLLOWER, flight_id=flight.pk, generation=5)
@@ -196,7 +198,81 @@ def test_followers_are_added_to_the_flight_they_joined(sums: Ledger) -> None:
 
     sums.flush()
 
-    assert dict(Flight.objects.values_list("pk", "joins")) == {flight.pk: 4, newer.pk: 0}
+    counted = set(Flight.objects.values_list("pk", "joins", "replays"))
+    assert counted == {(flight.pk, 4, 1), (newer.pk, 0, 0)}
+
+
+def test_replays_are_told_apart_by_where_they_came_from(sums: Ledger) -> None:
+    """Memory, Redis, and the rest: the database."""
+    for layer in (Layer.MEMORY, Layer.PROCESS, Layer.REDIS, Layer.DATABASE, Layer.DATABASE):
+        _answered(Role.REPLAY, layer=layer)
+
+    sums.flush()
+
+    row = StageStat.objects.get()
+    assert (row.replays, row.replays_process, row.replays_cache) == (5, 2, 1)
+
+
+def test_waits_and_durations_are_counted_by_length(sums: Ledger) -> None:
+    """Who gave up counts with its wait, or the slowest ones would be missing; flushes add up, shorter lists too."""
+    _answered(Role.OWNER, waited=0.01)
+    _answered(Role.REPLAY, waited=0.011)
+    signals.announce(signals.wait_timed_out, stage="score", waited=301.0)
+    _settled(seconds=4.0)
+    sums.flush()
+    StageStat.objects.update(runs=[7])
+    _answered(Role.OWNER, waited=0.001)
+    _settled(seconds=0.0)
+    _settled(seconds=5.0)
+    _settled(seconds=None)
+
+    sums.flush()
+
+    row = StageStat.objects.get()
+    assert row.waits == [2, 1, *[0] * 13, 1]
+    assert row.runs == [8, *[0] * 7, 1, *[0] * 7]
+    assert row.wait_timeouts == 1
+
+
+def test_a_flight_that_somebody_holds_gets_its_joins_later(sums: Ledger) -> None:
+    """The flush waits for no row, and forgets none."""
+    held, free = flight_row(generation=1), flight_row(generation=1)
+    for flight in (held, free):
+        _answered(Role.FOLLOWER, flight_id=flight.pk, generation=1)
+    with transaction.atomic():
+        Flight.objects.select_for_update().get(pk=held.pk)
+        sums.flush()
+        assert set(Flight.objects.values_list("pk", "joins")) == {(held.pk, 0), (free.pk, 1)}
+    _answered(Role.FOLLOWER, flight_id=held.pk, generation=1)
+
+    sums.flush()
+
+    assert set(Flight.objects.values_list("pk", "joins")) == {(held.pk, 2), (free.pk, 1)}
+    assert StageStat.objects.get().followers == 3
+
+
+def test_what_never_reached_the_server_is_sent_when_it_is_back(sums: Ledger, outage: Outage) -> None:
+    """The calls of an outage are the ones that cost twice: they must not be missing."""
+    flight = flight_row(generation=1)
+    outage.begin()
+    signals.announce(signals.flight_degraded, stage="score")
+    _answered(Role.OWNER, flight_id=None, generation=None)
+    _answered(Role.REPLAY, flight_id=flight.pk, generation=1)
+    sums.flush()
+    _answered(Role.OWNER, flight_id=None, generation=None)
+    sums.flush()
+    outage.end()
+
+    def flushed() -> bool:
+        sums.flush()
+        return StageStat.objects.exists()
+
+    until(flushed, "the next probe of the database")
+    sums.flush()
+
+    row = StageStat.objects.get()
+    assert (row.requests, row.calls, row.degraded, row.tokens_spent) == (3, 1, 1, 240)
+    assert Flight.objects.get().replays == 1
 
 
 def test_the_first_count_schedules_one_flush(sums: Ledger, clock: Clock) -> None:
@@ -217,9 +293,10 @@ def test_a_ledger_flushes_by_itself(database: Database, monkeypatch: pytest.Monk
     written = threading.Event()
 
     class Told(StageStats):
-        def add_joins(self, joins: Any) -> None:  # noqa: ANN401  (of StageStats)
-            super().add_joins(joins)
+        def add_joins(self, uses: Any) -> set[int]:  # noqa: ANN401  (of StageStats)
+            locked = super().add_joins(uses)
             written.set()
+            return locked
 
     sums = Ledger()
     sums.connect(Told(database))
