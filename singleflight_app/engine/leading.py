@@ -237,7 +237,7 @@ class Leading:
             while await asked.bell.wait(asked.deadline - self._monotonic()):
                 if asked.has_left:
                     raise CallerLeft
-                asked_before = asked.flight.asked
+                by, asked_before = watch.take_waker(), asked.flight.asked
                 asked.mark()
                 try:
                     now = await asked.rim.do(partial(self._store.read, row.flight_id))
@@ -248,6 +248,7 @@ class Leading:
                 if asked.is_fresh and _is_yet_to_begin(replace(follow, row=now)):
                     asked.flight.mark(asked_before)
                 if now.is_settled:
+                    self._following.announce_end(watch, by)
                     return None if follow.waits_out or _is_released(now) else now
                 if _is_abandoned(now, asked.call.policy):
                     return None

@@ -321,10 +321,13 @@ select f.stage, f.scope, f.digest, f.arguments from singleflight_flight f
 where f.id = %(flight_id)s::bigint and f.arguments is not null
 
 -- name: live_flights
--- How many flights of each stage are running, running without a lease, and pending. No row: none is live.
+-- How many flights of each stage are running, running without a lease, and pending; the ages of the oldest running
+-- and pending ones. No row: none is live.
 select f.stage, count(*) filter (where f.status = 'running'),
     count(*) filter (where f.status = 'running' and f.lease_expires_at <= clock_timestamp()),
-    count(*) filter (where f.status = 'pending')
+    count(*) filter (where f.status = 'pending'),
+    extract(epoch from clock_timestamp() - min(f.started_at) filter (where f.status = 'running'))::float8,
+    extract(epoch from clock_timestamp() - min(f.created_at) filter (where f.status = 'pending'))::float8
 from singleflight_flight f where f.status in ('pending', 'running')
 group by f.stage order by f.stage
 

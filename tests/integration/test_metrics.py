@@ -1,5 +1,6 @@
 """/metrics as Prometheus sees it: the names of the design, fed by the engine's announcements."""
 
+from datetime import timedelta
 from decimal import Decimal
 from importlib import import_module
 from types import ModuleType
@@ -41,10 +42,11 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 @pytest.fixture(autouse=True)
-def metrics() -> ModuleType:
-    """The module, imported by the tests alone: the core runs without its requirement."""
+def metrics(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The module, imported by the tests alone: the core runs without its requirement. It has met no stage yet."""
     module = import_module("singleflight_app.telemetry.metrics")
     module.connect()
+    monkeypatch.setattr(module, "_stages", module.Stages())
     return module
 
 
@@ -77,6 +79,8 @@ def _announce_one_of_each(stage: str) -> None:
     signals.announce(signals.request_answered, **answer, role=Role.FOLLOWER, layer=Layer.PROCESS)
     signals.announce(signals.request_answered, **answer, role=Role.REPLAY, layer=Layer.REDIS)
     signals.announce(signals.wait_timed_out, stage=stage, waited=90.0)
+    signals.announce(signals.follower_woken, stage=stage, by="hint")
+    signals.announce(signals.breaker_opened, stage=stage)
     signals.announce(signals.caller_refused, stage=stage, reason="max_waiters")
     signals.announce(signals.flight_degraded, stage=stage)
     signals.announce(signals.flight_forgotten, **flight)
@@ -123,6 +127,8 @@ def test_each_announcement_is_counted_once(client: Client, metrics: ModuleType) 
     assert _value(samples, "owner_failure_total", stage="once", reason="failed") == 1
     assert _value(samples, "wait_timeout_total", stage="once") == 1
     assert _value(samples, "superseded_total", stage="once") == 1
+    assert _value(samples, "woken_total", stage="once", reason="hint") == 1
+    assert _value(samples, "breaker_opened_total", stage="once") == 1
     assert _value(samples, "overload_total", stage="once", reason="max_waiters") == 1
     assert _value(samples, "wait_duration_seconds_count", stage="once", role="follower") == 2
     assert _value(samples, "execution_duration_seconds_sum", stage="once") == 4.0
@@ -158,6 +164,40 @@ def test_tokens_and_money_are_spent_saved_and_wasted(client: Client) -> None:
     assert _value(samples, "cost_saved_total", stage="money") == 0.5
 
 
+def test_stages_past_the_bound_are_counted_together(
+    client: Client, metrics: ModuleType, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`run` takes any string as a stage; a setting's name is always its own, and the log says once what happens."""
+    monkeypatch.setattr(metrics, "_stages", metrics.Stages(2))
+    before = _value(_scrape(client), "wait_timeout_total", stage="other")
+    for stage in ("bound-1", "bound-2", "bound-3", "bound-4", "bound-3", "calm"):
+        signals.announce(signals.wait_timed_out, stage=stage, waited=1.0)
+    flight_row(stage="bound-5", status=Status.RUNNING)
+    flight_row(stage="bound-6", status=Status.RUNNING)
+
+    samples = _scrape(client)
+
+    assert _value(samples, "wait_timeout_total", stage="bound-2") == 1
+    assert _value(samples, "wait_timeout_total", stage="calm") >= 1
+    assert _value(samples, "wait_timeout_total", stage="other") == before + 3
+    assert _value(samples, "active_flights", stage="other") == 2
+    assert not [labels for _name, labels in samples if ("stage", "bound-3") in labels]
+    assert caplog.text.count("stages_overflow") == 1
+
+
+def test_ten_thousand_stages_leave_as_many_series_as_the_bound(client: Client, metrics: ModuleType) -> None:
+    """Nor does anything that looks series up keep the names."""
+    children = metrics._counter_of.cache_info().currsize
+    for number in range(10_000):
+        signals.announce(signals.lease_granted, stage=f"flood-{number}", flight_id=1, generation=1)
+
+    flooded = {dict(labels)["stage"] for name, labels in _scrape(client) if "miss_total" in name}
+
+    assert len([stage for stage in flooded if stage.startswith("flood-")]) == metrics.MAX_STAGES
+    assert "other" in flooded
+    assert metrics._counter_of.cache_info().currsize <= children + metrics.MAX_STAGES + 1
+
+
 def test_active_flights_are_read_from_the_database_at_the_scrape(client: Client) -> None:
     """They are the cluster's, not this process's."""
     flight_row(stage="a", status=Status.RUNNING)
@@ -173,6 +213,20 @@ def test_active_flights_are_read_from_the_database_at_the_scrape(client: Client)
     assert _value(samples, "stalled_flights", stage="a") == 1
     assert _value(samples, "pending_flights", stage="a") == 1
     assert _value(samples, "pending_flights", stage="b") == 1
+
+
+def test_the_oldest_flights_tell_their_age_by_the_database_clock(client: Client) -> None:
+    """One that runs or waits for ever is seen, however many come and go beside it."""
+    now = timezone.now()
+    flight_row(stage="a", status=Status.RUNNING, started_at=now - timedelta(hours=2))
+    flight_row(stage="a", status=Status.RUNNING, started_at=now)
+    flight_row(stage="b", status=Status.PENDING, created_at=now - timedelta(hours=1))
+
+    samples = _scrape(client)
+
+    assert 7200 <= _value(samples, "oldest_lease_seconds", stage="a") < 7300
+    assert 3600 <= _value(samples, "oldest_pending_seconds", stage="b") < 3700
+    assert ("singleflight_oldest_pending_seconds", frozenset({("stage", "a")})) not in samples
 
 
 def test_without_an_answer_there_is_no_number_of_active_flights(metrics: ModuleType) -> None:
