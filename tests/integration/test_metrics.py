@@ -1,7 +1,6 @@
 """/metrics as Prometheus sees it: the names of the design, fed by the engine's announcements."""
 
 from datetime import timedelta
-from decimal import Decimal
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -13,9 +12,9 @@ from django.utils import timezone
 
 from singleflight_app import GLOBAL, run
 from singleflight_app.domain.exceptions import CoordinationUnavailable
-from singleflight_app.domain.flight import Usage
-from singleflight_app.domain.states import Claim, Layer, Role, Status
+from singleflight_app.domain.states import Status
 from singleflight_app.telemetry import signals
+from tests.announcing import announce_one_of_each
 from tests.rows import flight_row
 
 pytestmark = [
@@ -24,7 +23,6 @@ pytestmark = [
     pytest.mark.prometheus,
 ]
 
-USAGE = Usage("small-1", 100, 20, Decimal("0.25"))
 THE_ELEVEN = {
     "singleflight_request_total",
     "singleflight_owner_total",
@@ -67,32 +65,10 @@ def _value(samples: Samples, name: str, **labels: str) -> float:
     return samples.get((f"singleflight_{name}", frozenset(labels.items())), 0.0)
 
 
-def _announce_one_of_each(stage: str) -> None:
-    flight: dict[str, Any] = {"stage": stage, "flight_id": 1, "generation": 1}
-    answer = {**flight, "waited": 0.2, "usage": USAGE, "failed": False}
-    signals.announce(signals.lease_granted, **flight, claim=Claim.OWNER_NEW)
-    signals.announce(signals.lease_taken_over, **flight)
-    signals.announce(signals.flight_settled, **flight, status=Status.FAILED, seconds=4.0, usage=USAGE)
-    signals.announce(signals.flight_fenced, **flight, usage=USAGE)
-    signals.announce(signals.lease_lost, **flight, reason="superseded")
-    signals.announce(signals.request_answered, **answer, role=Role.OWNER, layer=Layer.CALL)
-    signals.announce(signals.request_answered, **answer, role=Role.FOLLOWER, layer=Layer.PROCESS)
-    signals.announce(signals.request_answered, **answer, role=Role.REPLAY, layer=Layer.REDIS)
-    signals.announce(signals.wait_timed_out, stage=stage, waited=90.0)
-    signals.announce(signals.follower_woken, stage=stage, by="hint")
-    signals.announce(signals.breaker_opened, stage=stage)
-    signals.announce(signals.caller_refused, stage=stage, reason="max_waiters")
-    signals.announce(signals.flight_degraded, stage=stage)
-    signals.announce(signals.flight_forgotten, **flight)
-    signals.announce(signals.result_dropped, **flight, reason="checksum")
-    signals.announce(signals.result_changed, stage=stage)
-    signals.announce(signals.coordination_failed, component="cache", error="ConnectionError")
-
-
 def test_the_eleven_metrics_have_exactly_the_names_of_the_design(client: Client) -> None:
     """Dashboards and alerts of other people hang on them."""
     flight_row(status=Status.RUNNING)
-    _announce_one_of_each("names")
+    announce_one_of_each("names")
 
     names = {name for name, _labels in _scrape(client)}
 
@@ -102,7 +78,7 @@ def test_the_eleven_metrics_have_exactly_the_names_of_the_design(client: Client)
 def test_no_label_tells_a_key_a_scope_or_an_owner(client: Client) -> None:
     """Their number would have no bound, and they may name people."""
     flight_row(status=Status.RUNNING)
-    _announce_one_of_each("labels")
+    announce_one_of_each("labels")
 
     labels = {label for _name, pairs in _scrape(client) for label, _value in pairs}
 
@@ -112,7 +88,7 @@ def test_no_label_tells_a_key_a_scope_or_an_owner(client: Client) -> None:
 def test_each_announcement_is_counted_once(client: Client, metrics: ModuleType) -> None:
     """Connecting twice changes nothing."""
     metrics.connect()
-    _announce_one_of_each("once")
+    announce_one_of_each("once")
 
     samples = _scrape(client)
 
@@ -154,7 +130,7 @@ def test_a_real_flight_is_a_miss_and_its_replay_a_hit(client: Client) -> None:
 
 def test_tokens_and_money_are_spent_saved_and_wasted(client: Client) -> None:
     """Saved once for the follower and once for the replay."""
-    _announce_one_of_each("money")
+    announce_one_of_each("money")
 
     samples = _scrape(client)
 
