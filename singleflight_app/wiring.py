@@ -18,11 +18,12 @@ from singleflight_app.conf import Settings, database_problem, get_settings
 from singleflight_app.domain.exceptions import InvalidRequest
 from singleflight_app.domain.flight import Identity
 from singleflight_app.domain.records import Forgotten, Hint
+from singleflight_app.domain.spans import NO_TRACING
 from singleflight_app.engine import operating
 from singleflight_app.engine.coordinator import Coordinator
 from singleflight_app.engine.large import LargeResults
 from singleflight_app.engine.looping import Around
-from singleflight_app.engine.ports import BlobNotes, Blobs, FlightStore, Notifier, ReplayCache
+from singleflight_app.engine.ports import BlobNotes, Blobs, FlightStore, Notifier, ReplayCache, Tracing
 from singleflight_app.notify.null import NullNotifier
 from singleflight_app.outcomes.blobs import NoBlobs, StorageBlobs
 from singleflight_app.outcomes.encryption import KeyRing
@@ -118,6 +119,7 @@ class Runtime:
             workers=settings.pool_size,
             around=around,
             tidy=connections.close_all,
+            tracing=_tracing(),
             monotonic=monotonic,
         )
 
@@ -188,6 +190,15 @@ def redis_of(settings: Settings) -> tuple[ReplayCache, Notifier]:
     longest = max(float(policy.execution_timeout) for policy in settings.policies)  # type: ignore[arg-type]
     cache = RedisReplayCache(client, namespace=settings.namespace, ticket_lifetime=longest + _TICKET_LEEWAY)
     return cache, RedisStreamNotifier(client, namespace=settings.namespace, length=settings.stream_length)
+
+
+def _tracing() -> Tracing:
+    """Return what begins spans; it is the project's own package that makes it do so."""
+    try:
+        from singleflight_app.telemetry.tracing import OpenTelemetry  # noqa: PLC0415  (an extra)
+    except ImportError:
+        return NO_TRACING
+    return OpenTelemetry()
 
 
 _quiet_until = float("-inf")

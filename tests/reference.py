@@ -55,6 +55,7 @@ class Row:
     forgotten: bool = False
     arguments: Mapping[str, str] | None = None
     end: Settled | None = None
+    trace_parent: str = ""
 
 
 class ReferenceFlights:
@@ -82,7 +83,7 @@ class ReferenceFlights:
         ]
 
     def claim(
-        self, key: FlightKey, *, label: str, owner: str, policy: StagePolicy
+        self, key: FlightKey, *, label: str, owner: str, policy: StagePolicy, trace_parent: str = ""
     ) -> tuple[bool, FlightSnapshot] | Full | None:
         """Nothing -> running, where there is room."""
         row = self._of(key.digest)
@@ -100,6 +101,7 @@ class ReferenceFlights:
                 owner=owner,
                 attempts=1,
                 lease_until=self.now + policy.lease,
+                trace_parent=trace_parent,
             ),
         )
 
@@ -131,6 +133,7 @@ class ReferenceFlights:
         policy: StagePolicy,
         starts_pending: bool = False,
         is_fresh: bool = False,
+        trace_parent: str = "",
     ) -> FlightSnapshot | Full | None:
         """Whatever is open -> running, where there is room."""
         was = self._open(row, policy, starts_pending=starts_pending, is_fresh=is_fresh)
@@ -144,6 +147,7 @@ class ReferenceFlights:
             owner=owner,
             attempts=was.attempts + 1 if claim in _KINDS else 1,
             lease_until=self.now + policy.lease,
+            trace_parent=trace_parent,
         )
         return self._put(_KINDS.get(claim, "granted"), new)
 
@@ -402,6 +406,7 @@ class ReferenceFlights:
             output_tokens=usage.output_tokens,
             cost=usage.cost,
             has_arguments=row.arguments is not None,
+            trace_parent=row.trace_parent,
         )
 
     def _left(self, until: float) -> float | None:

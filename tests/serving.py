@@ -24,18 +24,20 @@ if TYPE_CHECKING:
 
 GUNICORN = ["gunicorn", "tests.programs.web:application", "-c", "python:tests.programs.web_hooks", "--preload"]
 
+METERED = ["gunicorn", "tests.programs.metered:application", "-c", "python:tests.programs.metered_hooks", "--preload"]
+
 
 class Web:
     """A server, its workers, and the folder where their calls tell what they do."""
 
-    def __init__(self, server: list[str], folder: Path) -> None:
+    def __init__(self, server: list[str], folder: Path, **environment: str) -> None:
         self.folder, self._log = folder, folder / "log"
         with _listener() as listener, self._log.open("wb") as log:
             self.address: tuple[str, int] = listener.getsockname()
             self.process = subprocess.Popen(
                 [sys.executable, "-m", *(word.format(fd=listener.fileno()) for word in server)],
                 cwd=CHECKOUT,
-                env=_environment(folder),
+                env={**_environment(folder), **environment},
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 pass_fds=[listener.fileno()],
@@ -43,10 +45,14 @@ class Web:
 
     def get(self, path: str) -> dict[str, Any]:
         """Ask whichever worker takes it, on a connection of its own."""
+        return dict(self.answer(path).json())
+
+    def answer(self, path: str) -> httpx.Response:
+        """Return a whole answer."""
         host, port = self.address
         answer = httpx.get(f"http://{host}:{port}/{path}", timeout=20, headers={"Connection": "close"})
         assert answer.is_success, self.log()
-        return dict(answer.json())
+        return answer
 
     def workers(self, count: int = 2) -> list[int]:
         """Return the pids of the workers once there are `count` that have come so far as to answer."""
@@ -106,6 +112,18 @@ def gunicorn(folder: Path, *options: str) -> Iterator[Web]:
     """Have a gunicorn with two workers, forked from a master that has called flights itself."""
     web = Web([*GUNICORN, "--workers", "2", "--bind", "fd://{fd}", "--no-control-socket", *options], folder)
     try:
+        yield web
+    finally:
+        web.close()
+
+
+@contextmanager
+def metered(folder: Path, *, workers: int, **environment: str) -> Iterator[Web]:
+    """Have a gunicorn with /metrics, whose calls ask the model that the environment names."""
+    options = ["--workers", str(workers), "--threads", "8", "--bind", "fd://{fd}", "--no-control-socket"]
+    web = Web([*METERED, *options], folder, **environment)
+    try:
+        web.workers(workers)
         yield web
     finally:
         web.close()

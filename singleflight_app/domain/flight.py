@@ -98,6 +98,7 @@ class Settled:
     superseded: bool = False
     degraded: bool = False
     retries: int = 0  #: requests that were made again inside the call
+    trace_parent: str = ""  #: of the call's span, if the row told it
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ class FlightSnapshot(NamedTuple):
     cost: Decimal
     has_arguments: bool  #: `submit()` stored what a worker needs
     location: str = ""  #: where the result lies, if not in the row
+    trace_parent: str = ""  #: of the call's span, if its owner was traced
 
     @property
     def is_settled(self) -> bool:
@@ -61,7 +62,9 @@ class FlightSnapshot(NamedTuple):
             result = StoredResult(payload, self.encoding, checksum, self.size or 0, self.location)
         else:
             failure = Failure(self.error_type, self.error_message, self.retryable, self.size or 0)
-        return Settled(self.flight_id, self.generation, status, result, failure, self.usage)
+        return Settled(
+            self.flight_id, self.generation, status, result, failure, self.usage, trace_parent=self.trace_parent
+        )
 
 
 class LeaseState(NamedTuple):

@@ -140,3 +140,5 @@ class LiveFlights(NamedTuple):
     running: int
     stalled: int  #: of the running ones: the lease is over and nobody took over yet
     pending: int
+    oldest_lease: float | None = None  #: seconds since the grant of the running flight that was granted first
+    oldest_pending: float | None = None  #: seconds that a worker has been waited for

@@ -9,9 +9,10 @@ from singleflight_app.domain.flight import Settled
 from singleflight_app.domain.keys import FlightKey
 from singleflight_app.domain.policy import StagePolicy
 from singleflight_app.domain.records import FlightSnapshot
+from singleflight_app.domain.spans import NO_SPAN
 from singleflight_app.domain.states import Claim, Layer, Role
 from singleflight_app.engine.local import LocalFlight
-from singleflight_app.engine.ports import Codec
+from singleflight_app.engine.ports import Codec, Span
 from singleflight_app.engine.rim import Bell, Rim
 from singleflight_app.telemetry.signals import announce, wait_timed_out
 
@@ -59,6 +60,7 @@ class Asked(Generic[R]):
     above: int | None = None
     has_left: bool = False  #: cancelled, while its turn as leader goes on
     wait_for: Callable[[str], None] | None = None  #: names the limit that it stands in line for
+    span: Span = NO_SPAN  #: of its last claim; once that is granted, of its call
 
     def __post_init__(self) -> None:
         self.bell = self.rim.bell()
@@ -152,3 +154,8 @@ class Verdict:
     is_refused: bool = False
     is_detached: bool = False
     row: FlightSnapshot | None = None
+
+    @property
+    def refusal(self) -> str:
+        """Return in a word why it is not stored."""
+        return "fenced" if self.is_refused else "detached" if self.is_detached else "unwritten"

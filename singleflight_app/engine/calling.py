@@ -14,6 +14,7 @@ from singleflight_app.engine.context import FlightContext, running
 from singleflight_app.engine.failures import exception_of, failure_of, timed_out, too_large
 from singleflight_app.engine.guard import Tried, tried
 from singleflight_app.engine.limits import Slot
+from singleflight_app.engine.ports import Span
 from singleflight_app.engine.rim import Interrupted, Rim
 from singleflight_app.telemetry.signals import announce, result_changed
 
@@ -32,15 +33,22 @@ class End(Generic[R]):
 
 
 async def make_call(
-    call: Call[R], context: FlightContext, rim: Rim, slot: Slot, *, on_value: Callable[[], object] = lambda: None
+    call: Call[R],
+    context: FlightContext,
+    rim: Rim,
+    slot: Slot,
+    *,
+    span: Span,
+    on_value: Callable[[], object] = lambda: None,
 ) -> End[R]:
     """Run the function and put what it came to into storable form; only a BaseException gets out.
 
-    `on_value` is called once it has returned a value, which is yet to be packed.
+    `span` is the current one of a trace meanwhile. `on_value` is called once it has returned a value, which is yet to
+    be packed.
     """
 
     async def steps() -> Tried:
-        with running(context):
+        with running(context), span.current():
             return await tried(call, context, rim)
 
     slot.begin()

@@ -117,7 +117,7 @@ class Claiming:
         return self._grant(asked, row, claim)
 
     def _read_or_insert(self, asked: Asked[Any], no_room: Full | None) -> tuple[bool, FlightSnapshot] | Full | None:
-        answer = self._sent(asked.call, no_room)
+        answer = self._sent(asked, no_room)
         if asked.call.is_fresh and asked.above is None:
             # What was there when the caller asked: nothing, if a rival's row is not visible yet.
             asked.above = 0
@@ -126,14 +126,18 @@ class Claiming:
                 asked.above = 0 if is_granted else row.generation
         return answer
 
-    def _sent(self, call: Call[Any], no_room: Full | None) -> tuple[bool, FlightSnapshot] | Full | None:
+    def _sent(self, asked: Asked[Any], no_room: Full | None) -> tuple[bool, FlightSnapshot] | Full | None:
+        call = asked.call
         if call.pending is not None:
             row = self._store.read(call.pending)
             return None if row is None else (False, row)
         if no_room is not None:
             row = self._store.find(call.key.digest)
             return no_room if row is None else (False, row)
-        return self._store.claim(call.key, label=call.label, owner=self._owner, policy=call.policy)
+        trace_parent = asked.span.trace_parent
+        return self._store.claim(
+            call.key, label=call.label, owner=self._owner, policy=call.policy, trace_parent=trace_parent
+        )
 
     def _asking(self, asked: Asked[Any]) -> Asking:
         call = asked.call
@@ -157,6 +161,7 @@ class Claiming:
             policy=call.policy,
             starts_pending=call.pending is not None,
             is_fresh=asked.is_fresh,
+            trace_parent=asked.span.trace_parent,
         )
         if granted is None or isinstance(granted, Full):
             return granted

@@ -19,6 +19,7 @@ from singleflight_app.domain.exceptions import (
 from singleflight_app.domain.flight import Outcome
 from singleflight_app.domain.keys import FlightKey
 from singleflight_app.domain.records import Forgotten
+from singleflight_app.domain.spans import NO_TRACING
 from singleflight_app.domain.states import Layer, Role, Status
 from singleflight_app.engine import threads
 from singleflight_app.engine.answering import ended_by, outcome_of
@@ -34,12 +35,13 @@ from singleflight_app.engine.limits import Limits
 from singleflight_app.engine.local import LocalFlight, LocalFlights, Shared, Turn
 from singleflight_app.engine.looping import Around, LoopRim, Workers
 from singleflight_app.engine.owning import Owning
-from singleflight_app.engine.ports import FlightStore, Memory, Notifier, ReplayCache
+from singleflight_app.engine.ports import FlightStore, Memory, Notifier, ReplayCache, Tracing
 from singleflight_app.engine.replaying import Replaying
 from singleflight_app.engine.rim import Rim, ThreadRim, finish
 from singleflight_app.engine.room import Room
 from singleflight_app.engine.settling import Settling
 from singleflight_app.engine.spreading import Spreading
+from singleflight_app.engine.tracing import tell_shared
 from singleflight_app.telemetry.signals import announce, caller_refused, request_answered
 
 R = TypeVar("R")
@@ -68,11 +70,12 @@ class Coordinator:
         workers: int,
         around: Around,
         tidy: Callable[[], object] = lambda: None,
+        tracing: Tracing = NO_TRACING,
         monotonic: Callable[[], float] = time.monotonic,
         waiting: Callable[[], float] = time.monotonic,
         start: threads.Start = threads.start,
     ) -> None:
-        self._around, self._large, self._monotonic = around, large, waiting
+        self._around, self._large, self._tracing, self._monotonic = around, large, tracing, waiting
         self._local, self._limits = LocalFlights(), Limits()
         self._workers, self._slow = Workers(workers, tidy), Workers(_SLOW_WORKERS, tidy)
         self._breakers = Breakers()
@@ -121,11 +124,19 @@ class Coordinator:
             self._following,
             room=Room(self._limits, breakers, self._following, monotonic=self._monotonic),
             claiming=Claiming(store, owner=owner, running=self.running, on_replaced=on_replaced, monotonic=monotonic),
-            owning=Owning(self._settling, breakers=breakers, owner=owner, on_gone=on_gone, monotonic=monotonic),
+            owning=Owning(
+                self._settling,
+                breakers=breakers,
+                owner=owner,
+                on_gone=on_gone,
+                tracing=self._tracing,
+                monotonic=monotonic,
+            ),
             settling=self._settling,
             large=self._large,
             on_gone=on_gone,
             may_degrade=may_degrade,
+            tracing=self._tracing,
             monotonic=self._monotonic,
         )
 
@@ -236,12 +247,22 @@ class Coordinator:
         """Lead the key, or wait behind this process's leader; None: ask again."""
         flight = asked.flight
         try:
-            turn = await flight.wait_turn(asked.bell, asked.deadline - self._monotonic())
+            if flight.is_led and self._tracing.is_on:
+                turn = await self._traced_turn(asked)
+            else:
+                turn = await flight.wait_turn(asked.bell, asked.deadline - self._monotonic())
         except TimeoutError:
             raise asked.still_running(self._monotonic()) from None
         if turn is Turn.LEAD:
             return await asked.rim.apart(self._lead(asked), left=asked.leave, unbegun=partial(self._hand_over, asked))
         return ended_by(asked.call, flight.shared) if turn is Turn.SHARE else None
+
+    async def _traced_turn(self, asked: Asked[R]) -> Turn:
+        with self._tracing.wait(asked.call.key.stage) as span:
+            try:
+                return await asked.flight.wait_turn(asked.bell, asked.deadline - self._monotonic())
+            finally:
+                tell_shared(span, asked.flight)
 
     async def _lead(self, asked: Asked[R]) -> Ended[R]:
         """Take the leader's turn, and tell the others; it ends when its call does, even if its caller is gone."""

@@ -19,7 +19,7 @@ from singleflight_app.domain.states import Status
 from singleflight_app.engine import threads
 from singleflight_app.engine.ports import FlightStore, Notifier
 from singleflight_app.engine.rim import Bell
-from singleflight_app.telemetry.signals import announce, coordination_failed
+from singleflight_app.telemetry.signals import announce, coordination_failed, follower_woken
 
 logger = logging.getLogger("singleflight_app")
 
@@ -37,10 +37,17 @@ class Watch:
         self.on_gone = on_gone  #: called when the caller's loop was closed under it
         self.flight_id: int | None = None
         self.seen: int | None = None
+        self._woken_by = ""
 
-    def wake(self) -> None:
-        """Let the caller look at the row."""
+    def wake(self, by: str = "") -> None:
+        """Let the caller look at the row; the first to wake it counts."""
+        self._woken_by = self._woken_by or by
         self._bell.ring()
+
+    def take_waker(self) -> str:
+        """Return by what the caller was woken since this was asked last: "hint", "poll", or "" for neither."""
+        by, self._woken_by = self._woken_by, ""
+        return by
 
     def is_deaf(self) -> bool:
         """Tell whether the caller is gone with its loop."""
@@ -202,7 +209,7 @@ class Following:
         states = {state.flight_id: state for state in self._store.poll({w.flight_id for w in followed if w.flight_id})}
         for watch in followed:
             if watch.flight_id is not None and watch.is_past(states.get(watch.flight_id)):
-                watch.wake()
+                watch.wake("poll")
         leases = [s.lease_remaining for s in states.values() if s.lease_remaining is not None and s.lease_remaining > 0]
         return min(leases, default=None)
 
@@ -255,7 +262,7 @@ class Following:
                 if hint.is_floor:
                     self._on_floor(hint.digest, hint.generation)
                 else:
-                    self.wake(hint.digest)
+                    self.wake(hint.digest, "hint")
                     self._on_hint()
 
     def _stages_to_hear(self) -> list[str] | None:
@@ -268,8 +275,13 @@ class Following:
     def _remembers(self) -> bool:
         return self._monotonic() < self._floors_until
 
-    def wake(self, digest: bytes) -> None:
+    def wake(self, digest: bytes, by: str = "") -> None:
         """Let all who wait for a key here look at its row."""
         with self._changed:
             for watch in self._watches.get(digest, ()):
-                watch.wake()
+                watch.wake(by)
+
+    def announce_end(self, watch: Watch, by: str) -> None:
+        """Say by what a follower came to the end that it waited for, where a hint could have brought it."""
+        if by and self._notifier.is_listening:
+            announce(follower_woken, stage=watch.key.stage, by=by)

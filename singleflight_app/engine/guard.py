@@ -10,7 +10,14 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from pybreaker import STATE_CLOSED, STATE_OPEN, CircuitBreaker, CircuitMemoryStorage
+from pybreaker import (
+    STATE_CLOSED,
+    STATE_OPEN,
+    CircuitBreaker,
+    CircuitBreakerListener,
+    CircuitBreakerState,
+    CircuitMemoryStorage,
+)
 from tenacity import (
     AsyncRetrying,
     RetryCallState,
@@ -29,6 +36,7 @@ from singleflight_app.engine.call import Call
 from singleflight_app.engine.context import FlightContext
 from singleflight_app.engine.limits import Slot
 from singleflight_app.engine.rim import Rim
+from singleflight_app.telemetry.signals import announce, breaker_opened
 
 
 class Tried(NamedTuple):
@@ -101,6 +109,16 @@ def _error_of(state: RetryCallState) -> Exception | None:
     return None if found is None else found.error
 
 
+class _Openings(CircuitBreakerListener):
+    """Announces each time that a breaker opens."""
+
+    def state_change(
+        self, cb: CircuitBreaker, old_state: CircuitBreakerState | None, new_state: CircuitBreakerState
+    ) -> None:
+        if new_state.name == STATE_OPEN:
+            announce(breaker_opened, stage=cb.name)
+
+
 class Breakers:
     """The breakers of one process, one per stage and setting."""
 
@@ -152,7 +170,11 @@ class Breakers:
             if (stage, setting) not in self._breakers:
                 memory = CircuitMemoryStorage(STATE_CLOSED)
                 breaker = CircuitBreaker(
-                    fail_max=setting.failures, reset_timeout=seconds(setting.pause), state_storage=memory, name=stage
+                    fail_max=setting.failures,
+                    reset_timeout=seconds(setting.pause),
+                    listeners=[_Openings()],
+                    state_storage=memory,
+                    name=stage,
                 )
                 self._breakers[stage, setting] = breaker, memory
             return self._breakers[stage, setting]

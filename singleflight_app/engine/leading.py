@@ -22,11 +22,12 @@ from singleflight_app.engine.following import Following, Watch
 from singleflight_app.engine.large import LargeResults
 from singleflight_app.engine.limits import Slot
 from singleflight_app.engine.owning import Owning
-from singleflight_app.engine.ports import FlightStore
+from singleflight_app.engine.ports import FlightStore, Tracing
 from singleflight_app.engine.replaying import Replaying, opened
 from singleflight_app.engine.rim import Bell, Rim
 from singleflight_app.engine.room import Room
 from singleflight_app.engine.settling import Settling
+from singleflight_app.engine.tracing import tell_claim, tell_followed
 
 R = TypeVar("R")
 
@@ -50,11 +51,12 @@ class Leading:
         large: LargeResults,
         on_gone: Callable[[Asked[Any]], object],
         may_degrade: bool,
+        tracing: Tracing,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store, self._replaying, self._following = store, replaying, following
         self._room, self._claiming, self._owning, self._settling = room, claiming, owning, settling
-        self._large = large
+        self._large, self._tracing = large, tracing
         self._on_gone, self._may_degrade, self._monotonic = on_gone, may_degrade, monotonic
 
     async def lead(self, asked: Asked[R]) -> Ended[R]:
@@ -98,6 +100,16 @@ class Leading:
         self, flight_id: int, rim: Rim, bell: Bell, watch: Watch, deadline: float
     ) -> FlightSnapshot | None:
         """Wait, without ever taking over, until the row is settled; None: it is gone. TimeoutError at the deadline."""
+        with self._tracing.wait(watch.key.stage) as span:
+            row = await self._first_end(flight_id, rim, bell, watch, deadline)
+            if row is not None:
+                tell_followed(span, row)
+                span.tell(status=row.status)
+            return row
+
+    async def _first_end(
+        self, flight_id: int, rim: Rim, bell: Bell, watch: Watch, deadline: float
+    ) -> FlightSnapshot | None:
         while True:
             try:
                 row = await rim.do(partial(self._store.read, flight_id))
@@ -123,7 +135,7 @@ class Leading:
                     await self._room.wait(asked, step, line)
                 if isinstance(step, Follow):
                     has_followed = has_followed or step.row is not None
-                    row = await self._follow(asked, step, watch)
+                    row = await self._followed(asked, step, watch)
                     if row is not None:
                         return Ended(row.settled(), Role.FOLLOWER, Layer.DATABASE, is_forgotten=row.forgotten)
 
@@ -144,6 +156,7 @@ class Leading:
                 return await self._degraded(asked, slot)
         finally:
             slot.end_unless_running()
+            asked.span.end()
         if isinstance(step, Found):
             with suppress(UnknownEnvelope):  # it is met again where it is to be opened
                 step = replace(
@@ -152,6 +165,18 @@ class Leading:
             facts = {"remaining": step.remaining, "as_of": step.read_at}
             self._replaying.keep(asked.call, step.settled, ticket=ticket, **facts)
             return Ended(step.settled, Role.REPLAY, Layer.DATABASE)
+        return step
+
+    async def _sent(self, asked: Asked[R], no_room: Full | None, *, undo: Callable[[Step], object]) -> Step:
+        """Send the claim, in a span that goes on as the call's if it is granted: the row tells it to followers."""
+        span = asked.span = self._tracing.claim(asked.call.key.stage)
+        asked.mark()
+        try:
+            step = await asked.rim.do(partial(self._claiming.claim, asked, no_room=no_room), undo=undo)
+        except BaseException as exc:
+            span.end(exc)
+            raise
+        tell_claim(span, step)
         return step
 
     async def _step(self, asked: Asked[R], no_room: Full | None, *, has_followed: bool) -> Step | None:
@@ -163,9 +188,8 @@ class Leading:
             if isinstance(step, Granted):
                 self._owning.release_unused(call, step)
 
-        asked.mark()
         try:
-            step = await asked.rim.do(partial(self._claiming.claim, asked, no_room=no_room), undo=release)
+            step = await self._sent(asked, no_room, undo=release)
         except CoordinationUnavailable as exc:
             if has_followed:
                 return Follow(None)  # an owner may be running it: a call now could be the second one
@@ -190,6 +214,17 @@ class Leading:
         asked.mark()
         return ended
 
+    async def _followed(self, asked: Asked[R], follow: Follow, watch: Watch) -> FlightSnapshot | None:
+        """Wait as `_follow` does, in a span that points to the call."""
+        if follow.row is None:
+            return await self._follow(asked, follow, watch)
+        with self._tracing.wait(asked.call.key.stage) as span:
+            tell_followed(span, follow.row)
+            row = await self._follow(asked, follow, watch)
+            if row is not None:
+                span.tell(status=row.status)
+            return row
+
     async def _follow(self, asked: Asked[R], follow: Follow, watch: Watch) -> FlightSnapshot | None:
         """Wait for the end of the generation that was seen; None: it is no answer, claim again."""
         row = follow.row
@@ -197,11 +232,12 @@ class Leading:
             await self._pause(asked)
             return None
         asked.flight.flight_id, asked.flight.generation = row.flight_id, row.generation
+        asked.flight.trace_parent = row.trace_parent
         with self._following.following(watch, row.flight_id, row.generation, row.lease_remaining):
             while await asked.bell.wait(asked.deadline - self._monotonic()):
                 if asked.has_left:
                     raise CallerLeft
-                asked_before = asked.flight.asked
+                by, asked_before = watch.take_waker(), asked.flight.asked
                 asked.mark()
                 try:
                     now = await asked.rim.do(partial(self._store.read, row.flight_id))
@@ -212,6 +248,7 @@ class Leading:
                 if asked.is_fresh and _is_yet_to_begin(replace(follow, row=now)):
                     asked.flight.mark(asked_before)
                 if now.is_settled:
+                    self._following.announce_end(watch, by)
                     return None if follow.waits_out or _is_released(now) else now
                 if _is_abandoned(now, asked.call.policy):
                     return None

@@ -63,6 +63,7 @@ class LocalFlight:
         self.callers = 0  # guarded by LocalFlights
         self.flight_id: int | None = None  #: as far as the leader knows it
         self.generation: int | None = None
+        self.trace_parent = ""  #: of the call that it makes or follows
 
     async def wait_turn(self, bell: Bell, timeout: float) -> Turn:
         """Wait for the lead or the end; TimeoutError: neither came."""

@@ -14,12 +14,13 @@ from singleflight_app.domain.exceptions import seconds
 from singleflight_app.domain.flight import BY_HAND, NO_USAGE, Settled
 from singleflight_app.domain.records import FlightSnapshot, Ticket
 from singleflight_app.domain.states import Layer, Role, Status
-from singleflight_app.engine.call import Asked, Call, Ended, Granted
+from singleflight_app.engine.call import Asked, Call, Ended, Granted, Verdict
 from singleflight_app.engine.calling import End, make_call
 from singleflight_app.engine.context import FlightContext
 from singleflight_app.engine.guard import Breakers
 from singleflight_app.engine.heartbeat import Lease
 from singleflight_app.engine.limits import Slot
+from singleflight_app.engine.ports import Tracing
 from singleflight_app.engine.replaying import copy_of
 from singleflight_app.engine.rim import Steps
 from singleflight_app.engine.settling import Settling, is_cancelled
@@ -38,10 +39,11 @@ class Owning:
         breakers: Breakers,
         owner: str,
         on_gone: Callable[[Asked[Any]], object],
+        tracing: Tracing,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settling, self._breakers, self._owner = settling, breakers, owner
-        self._on_gone, self._monotonic = on_gone, monotonic
+        self._on_gone, self._tracing, self._monotonic = on_gone, tracing, monotonic
 
     async def own(
         self,
@@ -68,9 +70,13 @@ class Owning:
         try:
             self._settling.heartbeat.hold(lease)
             lease.has_begun = True
-            end = await make_call(call, context, asked.rim, slot, on_value=partial(_allow_storing, lease))
+            on_value = partial(_allow_storing, lease)
+            end = await make_call(call, context, asked.rim, slot, span=asked.span, on_value=on_value)
+            asked.span.tell(status=Status.TIMED_OUT if lease.is_timed_out else end.written.status)
+            asked.span.end(end.error)
             end = await self._settling.put_out(asked, lease, end)
-        except BaseException:
+        except BaseException as exc:
+            asked.span.end(exc)
             self._settling.let_go(lease, context.usage, may_wait=not asked.rim.is_on_loop)
             raise
         if not lease.is_over:  # else it hung, which is recorded, or the error tells nothing of the provider
@@ -78,11 +84,19 @@ class Owning:
         if end.is_interrupted and lease.is_timed_out:
             return Ended(end.shared, Role.OWNER, Layer.CALL, end.error)  # the heartbeat settled it
         lease.seconds_run = self._monotonic() - began
-        verdict = await asked.rim.do(partial(self._settling.conclude, asked, lease, end, ticket=ticket))
+        verdict = await self._concluded(asked, lease, end, ticket)
         if verdict.is_refused:
             return await self._refused(call, lease, end, verdict.row, follow_newer)
         shared = replace(end.shared, superseded=True) if verdict.is_detached else end.shared
         return Ended(shared, Role.OWNER, Layer.CALL, end.error, end.copy, verdict.is_forgotten)
+
+    async def _concluded(self, asked: Asked[R], lease: Lease, end: End[R], ticket: Ticket | None) -> Verdict:
+        with self._tracing.settle(lease.key.stage) as span:
+            span.tell(role=Role.OWNER, flight_id=lease.flight_id, generation=lease.generation)
+            conclude = partial(self._settling.conclude, asked, lease, end, ticket=ticket)
+            verdict = await asked.rim.do(conclude)
+            span.tell(status=end.written.status if verdict.is_stored else verdict.refusal)
+        return verdict
 
     async def run_degraded(self, asked: Asked[R], slot: Slot) -> Ended[R]:
         """Run the call without a generation, for hybrid mode with the database out of reach."""
@@ -96,8 +110,15 @@ class Owning:
             context.interruption.request()
 
         # Without a lease there is no heartbeat to notice that the call hangs.
-        with asked.rim.alarm(seconds(call.policy.execution_timeout), end_hung):
-            end = await make_call(call, context, asked.rim, slot)
+        with (
+            self._tracing.call(call.key.stage) as span,
+            asked.rim.alarm(seconds(call.policy.execution_timeout), end_hung),
+        ):
+            span.tell(role=Role.OWNER, layer=Layer.CALL)
+            asked.flight.trace_parent = span.trace_parent
+            end = await make_call(call, context, asked.rim, slot, span=span)
+            span.tell(status=end.written.status)
+            span.end(end.error)
         if not context.interruption.is_requested:
             self._breakers.record(call.key.stage, call.policy, end.error)
         return Ended(replace(end.shared, degraded=True), Role.OWNER, Layer.CALL, end.error, end.copy)
@@ -120,6 +141,7 @@ class Owning:
 
         lease = _lease_of(call, granted)
         flight.flight_id, flight.generation = lease.flight_id, lease.generation
+        flight.trace_parent = asked.span.trace_parent
         lease.run_until = self._monotonic() + seconds(call.policy.execution_timeout)
         lease.on_timeout, lease.on_lost, lease.on_gone = end_hung, partial(_end_line, asked, lease), end_gone
         return lease

@@ -5,7 +5,9 @@ faster: they never raise, and a failure of theirs is announced by themselves.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol, TypeVar
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Protocol, Self, TypeVar
 
 from singleflight_app.domain.flight import Settled, StoredResult
 from singleflight_app.domain.keys import FlightKey
@@ -32,11 +34,11 @@ class FlightStore(Protocol):
     """Flight rows and their moves. None is an ordinary refusal: the row is not as the caller saw it."""
 
     def claim(
-        self, key: FlightKey, *, label: str, owner: str, policy: StagePolicy
+        self, key: FlightKey, *, label: str, owner: str, policy: StagePolicy, trace_parent: str = ""
     ) -> tuple[bool, FlightSnapshot] | Full | None:
         """Insert a running row and return (True, row), or return (False, row as it is); None: ask again.
 
-        Full: there is no row, and `max_concurrency` calls of the stage run.
+        `trace_parent` names the span of the call. Full: there is no row, and `max_concurrency` calls of the stage run.
         """
 
     def find(self, digest: bytes) -> FlightSnapshot | None:
@@ -52,6 +54,7 @@ class FlightStore(Protocol):
         policy: StagePolicy,
         starts_pending: bool = False,
         is_fresh: bool = False,
+        trace_parent: str = "",
     ) -> FlightSnapshot | Full | None:
         """Grant a new generation over `row`, with `is_fresh` also over an outcome still in its TTL."""
 
@@ -228,3 +231,60 @@ class Codec(Protocol[R]):
 
     def decode(self, stored: StoredResult, digest: bytes) -> R:
         """Return a fresh copy; damaged bytes are ResultUnreadable, those of a newer release UnknownEnvelope."""
+
+
+class Span(Protocol):
+    """One step of a caller's way, as a trace shows it. No method raises; as a block it is ended by it."""
+
+    @property
+    def trace_parent(self) -> str:
+        """Return the W3C traceparent by which others find the span; "" if nobody records it."""
+
+    def tell(
+        self,
+        *,
+        role: str | None = None,
+        layer: str | None = None,
+        flight_id: int | None = None,
+        generation: int | None = None,
+        status: str | None = None,
+    ) -> None:
+        """Say what is known by now."""
+
+    def link(self, trace_parent: str) -> None:
+        """Point to the call that answers, in whatever trace it is; "" points to nothing."""
+
+    def become_call(self) -> None:
+        """Turn the span of a claim that was granted into that of the call."""
+
+    def current(self) -> AbstractContextManager[object]:
+        """Have the spans that the user's function begins in the block under this one."""
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End it, with the type of an error; a second end changes nothing."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> None: ...
+
+
+class Tracing(Protocol):
+    """Begins the spans of a project that traces; each is under the caller's own."""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anybody records spans."""
+
+    def claim(self, stage: str, /) -> Span:
+        """Begin the span of a claim; it becomes the call's if the claim is granted."""
+
+    def call(self, stage: str, /) -> Span:
+        """Begin the span of a call that nobody granted (degraded)."""
+
+    def wait(self, stage: str, /) -> Span:
+        """Begin the span of a follower's wait."""
+
+    def settle(self, stage: str, /) -> Span:
+        """Begin the span of writing an end."""

@@ -35,10 +35,10 @@ class PostgresFlights:
         self._database = database
 
     def claim(
-        self, key: FlightKey, *, label: str, owner: str, policy: StagePolicy
+        self, key: FlightKey, *, label: str, owner: str, policy: StagePolicy, trace_parent: str = ""
     ) -> tuple[bool, FlightSnapshot] | Full | None:
         """Insert a running row, or return the visible one; None: a rival committed meanwhile, ask again."""
-        parameters = {**_of_key(key, label), "owner": owner, "lease": policy.lease}
+        parameters = {**_of_key(key, label), "owner": owner, "lease": policy.lease, "trace_parent": trace_parent}
         if policy.max_concurrency is None:
             return _claimed(self._run("claim_flight", parameters))
         is_free, is_new, *row = self._run_in_room("claim_flight_in_room", parameters, key.stage, policy)
@@ -65,6 +65,7 @@ class PostgresFlights:
         policy: StagePolicy,
         starts_pending: bool = False,
         is_fresh: bool = False,
+        trace_parent: str = "",
     ) -> FlightSnapshot | Full | None:
         """Grant a new generation over `row`; None: the row moved, or another caller is moving it."""
         pending_timeout = seconds(policy.pending_timeout)
@@ -74,6 +75,7 @@ class PostgresFlights:
             "lease": policy.lease,
             "again": claim in _KINDS,
             "kind": _KINDS.get(claim, "granted"),
+            "trace_parent": trace_parent,
         }
         if policy.max_concurrency is None:
             rows = self._run("grant_flight", parameters)

@@ -40,7 +40,7 @@ class MemoryFlights:
         self._size = 0
 
     def claim(
-        self, key: FlightKey, *, label: str, owner: str, policy: StagePolicy
+        self, key: FlightKey, *, label: str, owner: str, policy: StagePolicy, trace_parent: str = ""
     ) -> tuple[bool, FlightSnapshot] | Full | None:
         """Insert a running row, or return the one there is."""
         with self._lock:
@@ -49,7 +49,9 @@ class MemoryFlights:
                 return False, held.snapshot(now)
             if self._is_full(key.stage, policy):
                 return Full.of("max_concurrency", key.stage, policy)
-            return True, self._put(MemoryRow(key, now, owner=owner, lease_until=now + policy.lease))
+            lease_until = now + policy.lease
+            row = MemoryRow(key, now, owner=owner, lease_until=lease_until, trace_parent=trace_parent)
+            return True, self._put(row)
 
     def submit(self, key: FlightKey, *, label: str, arguments: Mapping[str, str]) -> tuple[bool, FlightSnapshot] | None:
         """Insert a pending row, or return the one there is."""
@@ -70,6 +72,7 @@ class MemoryFlights:
         policy: StagePolicy,
         starts_pending: bool = False,
         is_fresh: bool = False,
+        trace_parent: str = "",
     ) -> FlightSnapshot | Full | None:
         """Grant a new generation over `row`; None: the row moved."""
         with self._lock:
@@ -81,7 +84,7 @@ class MemoryFlights:
             is_again = claim in _AGAIN
             new = self._over(held, now, created_at=held.created_at if is_again or _is_pending(held) else now)
             new.owner, new.lease_until, new.arguments = owner, now + policy.lease, held.arguments
-            new.attempts = held.attempts + 1 if is_again else 1
+            new.attempts, new.trace_parent = held.attempts + 1 if is_again else 1, trace_parent
             return self._put(new)
 
     def queue(

@@ -37,6 +37,7 @@ class MemoryRow:
     result: StoredResult | None = None
     failure: Failure | None = None
     usage: Usage = NO_USAGE
+    trace_parent: str = ""
 
     @property
     def size(self) -> int:
@@ -123,6 +124,7 @@ class MemoryRow:
             output_tokens=self.usage.output_tokens,
             cost=self.usage.cost,
             has_arguments=self.arguments is not None,
+            trace_parent=self.trace_parent,
         )
 
 

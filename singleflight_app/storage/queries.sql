@@ -12,7 +12,8 @@ extract(epoch from f.retry_at - clock_timestamp())::float8 as retry_remaining,
 case f.status when 'pending' then extract(epoch from clock_timestamp() - f.created_at)::float8 end as pending_age,
 extract(epoch from clock_timestamp() - pg_postmaster_start_time())::float8 as server_age,
 f.forgotten, f.result, f.encoding, f.checksum, f.size, f.error_type, f.error_message, f.retryable,
-f.model, f.input_tokens, f.output_tokens, f.cost, f.arguments is not null as has_arguments, f.result_location
+f.model, f.input_tokens, f.output_tokens, f.cost, f.arguments is not null as has_arguments, f.result_location,
+f.trace_parent
 
 -- fragment: open_flight
 -- The flight that a grant was decided on, if it is still open to one: the row of that generation and
@@ -43,10 +44,12 @@ takeovers = case o.was when 'running' then f.takeovers + 1 when 'pending' then f
 -- fragment: new_flight
 -- The row that a claim inserts, if there is none.
 insert into singleflight_flight as f
-    (digest, stage, scope, label, status, generation, owner, attempts, lease_expires_at, heartbeat_at, started_at)
+    (digest, stage, scope, label, status, generation, owner, attempts, lease_expires_at, heartbeat_at, started_at,
+     trace_parent)
 select %(digest)s, %(stage)s::text, %(scope)s::text, %(label)s::text, 'running',
     nextval('singleflight_generation_seq'), %(owner)s::text, 1,
-    clock_timestamp() + make_interval(secs => %(lease)s::float8), clock_timestamp(), clock_timestamp()
+    clock_timestamp() + make_interval(secs => %(lease)s::float8), clock_timestamp(), clock_timestamp(),
+    %(trace_parent)s::text
 where not exists (select from seen)
 
 -- fragment: granted_event
@@ -121,7 +124,7 @@ update singleflight_flight f set
     attempts = case when %(again)s::bool then f.attempts + 1 else 1 end,
     created_at = case when %(again)s::bool or o.was = 'pending' then f.created_at else clock_timestamp() end,
     lease_expires_at = clock_timestamp() + make_interval(secs => %(lease)s::float8),
-    heartbeat_at = clock_timestamp(), started_at = clock_timestamp()
+    heartbeat_at = clock_timestamp(), started_at = clock_timestamp(), trace_parent = %(trace_parent)s::text
 from o where f.id = o.id
 
 -- fragment: regranted_event
@@ -149,7 +152,8 @@ select room.is_free or not exists (select from o), {flight_columns_of_granted} f
 -- The columns of `granted` as FlightSnapshot reads them.
 f.id, f.generation, f.status, f.owner, f.attempts, f.takeovers, f.lease_remaining, f.outcome_remaining,
 f.retry_remaining, f.pending_age, f.server_age, f.forgotten, f.result, f.encoding, f.checksum, f.size,
-f.error_type, f.error_message, f.retryable, f.model, f.input_tokens, f.output_tokens, f.cost, f.has_arguments, f.result_location
+f.error_type, f.error_message, f.retryable, f.model, f.input_tokens, f.output_tokens, f.cost, f.has_arguments, f.result_location,
+f.trace_parent
 
 -- name: queue_flight
 -- settled and past, or running with its lease over (the sweep's grace included) -> pending.
@@ -159,7 +163,7 @@ with o as materialized ({open_flight}), queued as (
         {emptied},
         status = 'pending',
         generation = greatest(nextval('singleflight_generation_seq'), f.generation + 1),
-        owner = '', lease_expires_at = null, heartbeat_at = null, started_at = null,
+        owner = '', lease_expires_at = null, heartbeat_at = null, started_at = null, trace_parent = '',
         created_at = clock_timestamp(), sent_at = clock_timestamp(),
         arguments = coalesce(%(arguments)s::jsonb, f.arguments)
     from o where f.id = o.id
@@ -375,10 +379,13 @@ select f.stage, f.scope, f.digest, f.arguments from singleflight_flight f
 where f.id = %(flight_id)s::bigint and f.arguments is not null
 
 -- name: live_flights
--- How many flights of each stage are running, running without a lease, and pending. No row: none is live.
+-- How many flights of each stage are running, running without a lease, and pending; the ages of the oldest running
+-- and pending ones. No row: none is live.
 select f.stage, count(*) filter (where f.status = 'running'),
     count(*) filter (where f.status = 'running' and f.lease_expires_at <= clock_timestamp()),
-    count(*) filter (where f.status = 'pending')
+    count(*) filter (where f.status = 'pending'),
+    extract(epoch from clock_timestamp() - min(f.started_at) filter (where f.status = 'running'))::float8,
+    extract(epoch from clock_timestamp() - min(f.created_at) filter (where f.status = 'pending'))::float8
 from singleflight_flight f where f.status in ('pending', 'running')
 group by f.stage order by f.stage
 

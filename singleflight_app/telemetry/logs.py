@@ -32,6 +32,7 @@ def connect() -> None:
     signals.lease_lost.connect(_lost)
     signals.flight_fenced.connect(_fenced)
     signals.flight_degraded.connect(_degraded)
+    signals.breaker_opened.connect(_opened)
     signals.result_dropped.connect(_dropped)
     signals.result_changed.connect(_changed)
     signals.coordination_failed.connect(_failed)
@@ -64,6 +65,11 @@ def _fenced(*, stage: str, flight_id: int, generation: int, **_: object) -> None
 def _degraded(*, stage: str, **_: object) -> None:
     if _outages.is_news("degraded"):
         logger.error("flight_degraded stage=%s: without the database each process makes its own calls", stage)
+
+
+def _opened(*, stage: str, **_: object) -> None:
+    if _outages.is_news(f"breaker {stage}"):
+        logger.warning("breaker_opened stage=%s: callers of this process are refused until a call succeeds", stage)
 
 
 def _dropped(*, stage: str, flight_id: int, generation: int, reason: str, **_: object) -> None:

@@ -1,14 +1,15 @@
 """Prometheus metrics, fed by the signals alone.
 
-Labels are stage, role, layer and reason, never a key, a scope or an owner, so their number is bounded
-by the code and the settings. Counters say what this process saw: one that dies between an event and
-its count loses that count (under, never over). Nothing here talks to a server, except
-`ActiveFlights` while it is being scraped.
+Labels are stage, role, layer and reason, never a key, a scope or an owner. A stage may be any string at
+run time: past `MAX_STAGES` of them, those that no setting names are counted as `other`. Counters say what
+this process saw: one that dies between an event and its count loses that count (under, never over).
+Nothing here talks to a server, except `ActiveFlights` while it is being scraped.
 
 A hit is a request that a stored outcome answered, a miss is a call that was begun. Followers are
 neither; requests per call (`request_total / miss_total`) is the merge ratio.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
@@ -17,11 +18,17 @@ from prometheus_client import Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from singleflight_app.conf import get_settings
 from singleflight_app.domain.exceptions import CoordinationUnavailable
 from singleflight_app.domain.flight import NO_USAGE, Usage
 from singleflight_app.domain.states import Layer, Role, Status
 from singleflight_app.domain.tally import DURATION_BOUNDS, LiveFlights
 from singleflight_app.telemetry import signals
+
+logger = logging.getLogger("singleflight_app")
+
+MAX_STAGES = 200  #: by process
+OTHER = "other"  #: the stages past them
 
 
 def _counter(name: str, text: str, *labels: str) -> Counter:
@@ -41,6 +48,8 @@ LEASES_LOST = _counter("lease_lost", "Leases that the row proves over", "reason"
 SUPERSEDED = _counter("superseded", "Owners overtaken by a newer generation")
 FENCED = _counter("fenced", "Late ends that were refused")
 DEGRADED = _counter("degraded", "Calls made without the database (hybrid mode)")
+WOKEN = _counter("woken", "Followers by what told them of the end, once per flight and process", "reason")
+BREAKERS_OPENED = _counter("breaker_opened", "Times that a breaker opened in a process")
 OVERLOADS = _counter("overload", "Callers turned away by a limit", "reason")
 FORGOTTEN = _counter("forgotten", "Outcomes dropped by forget")
 RESULTS_DROPPED = _counter("result_dropped", "Stored results that could not be read", "reason")
@@ -65,15 +74,51 @@ EXECUTIONS = Histogram(
 )
 
 
+class Stages:
+    """The names that the label `stage` may have in this process."""
+
+    def __init__(self, most: int = MAX_STAGES) -> None:
+        self._most, self._is_said = most, False
+        self._labels: dict[str, str] = {}
+
+    def label(self, stage: str) -> str:
+        """Return the stage, or `OTHER` for one too many."""
+        return self._labels.get(stage) or self._met(stage)
+
+    def _met(self, stage: str) -> str:
+        # No lock: some threads at once may go past the bound by their number.
+        if len(self._labels) < self._most or stage in get_settings().stages:
+            return self._labels.setdefault(stage, stage)
+        was_said, self._is_said = self._is_said, True
+        if not was_said:
+            logger.warning(
+                "stages_overflow: more than %s stages; metrics count further ones as %r: name a stage by kind of call, "
+                "and put what varies into the request",
+                *(self._most, OTHER),
+            )
+        return OTHER
+
+
+_stages = Stages()
+
+
 # The parent's own look-up by labels costs more than the count; there are as many children as label values.
 @cache
-def _counted(metric: Counter, *labels: str) -> Counter:
+def _counter_of(metric: Counter, *labels: str) -> Counter:
     return metric.labels(*labels)
 
 
 @cache
-def _timed(metric: Histogram, *labels: str) -> Histogram:
+def _histogram_of(metric: Histogram, *labels: str) -> Histogram:
     return metric.labels(*labels)
+
+
+def _counted(metric: Counter, stage: str, *labels: str) -> Counter:
+    return _counter_of(metric, _stages.label(stage), *labels)
+
+
+def _timed(metric: Histogram, stage: str, *labels: str) -> Histogram:
+    return _histogram_of(metric, _stages.label(stage), *labels)
 
 
 def connect() -> None:
@@ -101,20 +146,39 @@ class ActiveFlights(Collector):
             yield GaugeMetricFamily("singleflight_active_flights_up", up, value=0)
             return
         yield GaugeMetricFamily("singleflight_active_flights_up", up, value=1)
-        yield _gauge("active_flights", "Running flights", {row.stage: row.running for row in live})
-        yield _gauge("stalled_flights", "Running flights without a lease", {row.stage: row.stalled for row in live})
-        yield _gauge("pending_flights", "Flights that wait for a worker", {row.stage: row.pending for row in live})
+        yield _gauge("active_flights", "Running flights", sum, ((row.stage, row.running) for row in live))
+        yield _gauge(
+            "stalled_flights", "Running flights without a lease", sum, ((row.stage, row.stalled) for row in live)
+        )
+        yield _gauge(
+            "pending_flights", "Flights that wait for a worker", sum, ((row.stage, row.pending) for row in live)
+        )
+        lease, pending = (
+            "Age of the oldest running flight's grant",
+            "How long the oldest flight has waited for a worker",
+        )
+        yield _gauge("oldest_lease_seconds", lease, max, ((row.stage, row.oldest_lease) for row in live))
+        yield _gauge("oldest_pending_seconds", pending, max, ((row.stage, row.oldest_pending) for row in live))
 
 
-def _gauge(name: str, text: str, values: dict[str, int]) -> GaugeMetricFamily:
+def _gauge(
+    name: str,
+    text: str,
+    folded: Callable[[list[float]], float],
+    values: Iterable[tuple[str, float | None]],
+) -> GaugeMetricFamily:
     family = GaugeMetricFamily(f"singleflight_{name}", text, labels=("stage",))
-    for stage, value in values.items():
-        family.add_metric((stage,), value)
+    by_label: dict[str, list[float]] = {}
+    for stage, value in values:
+        if value is not None:
+            by_label.setdefault(_stages.label(stage), []).append(value)
+    for label, found in by_label.items():
+        family.add_metric((label,), folded(found))
     return family
 
 
 def _count_answer(*, stage: str, role: Role, layer: Layer, waited: float, usage: Usage, **_: object) -> None:
-    requests, waits, of_role = _of_answer(stage, role, layer)
+    requests, waits, of_role = _of_answer(_stages.label(stage), role, layer)
     requests.inc()
     waits.observe(waited)
     of_role.inc()
@@ -130,13 +194,21 @@ def _of_answer(stage: str, role: Role, layer: Layer) -> tuple[Counter, Histogram
         Role.FOLLOWER: (FOLLOWERS, stage),
         Role.REPLAY: (HITS, stage, layer),
     }
-    return _counted(REQUESTS, stage, role, layer), _timed(WAITS, stage, role), _counted(*of_role[role])
+    return _counter_of(REQUESTS, stage, role, layer), _histogram_of(WAITS, stage, role), _counter_of(*of_role[role])
 
 
 def _count_given_up(*, stage: str, waited: float, **_: object) -> None:
     _counted(WAIT_TIMEOUTS, stage).inc()
     # Left out, the slowest waits would be missing from the histogram.
     _timed(WAITS, stage, Role.FOLLOWER).observe(waited)
+
+
+def _count_woken(*, stage: str, by: str, **_: object) -> None:
+    _counted(WOKEN, stage, by).inc()
+
+
+def _count_opened(*, stage: str, **_: object) -> None:
+    _counted(BREAKERS_OPENED, stage).inc()
 
 
 def _count_refusal(*, stage: str, reason: str, **_: object) -> None:
@@ -189,7 +261,7 @@ def _count_changed(*, stage: str, **_: object) -> None:
 
 
 def _count_failure(*, component: str, **_: object) -> None:
-    _counted(COORDINATION_FAILURES, component).inc()
+    _counter_of(COORDINATION_FAILURES, component).inc()
 
 
 def _count_usage(tokens: Counter, cost: Counter, stage: str, usage: Usage) -> None:
@@ -201,6 +273,8 @@ def _count_usage(tokens: Counter, cost: Counter, stage: str, usage: Usage) -> No
 _RECEIVERS: tuple[tuple[Signal, Callable[..., None]], ...] = (
     (signals.request_answered, _count_answer),
     (signals.wait_timed_out, _count_given_up),
+    (signals.follower_woken, _count_woken),
+    (signals.breaker_opened, _count_opened),
     (signals.caller_refused, _count_refusal),
     (signals.lease_granted, _count_grant),
     (signals.lease_taken_over, _count_takeover),

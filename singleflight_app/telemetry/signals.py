@@ -16,6 +16,9 @@ logger = logging.getLogger("singleflight_app")
 request_answered = Signal(use_caching=True)
 #: A caller's wait budget ended first. stage, waited (seconds)
 wait_timed_out = Signal(use_caching=True)
+#: A follower's wait for another process ended, once per flight and process. stage,
+#: by ("hint" | "poll"); not announced where there is no stream that could bring hints
+follower_woken = Signal(use_caching=True)
 #: A caller was turned away before it waited. stage, reason
 caller_refused = Signal(use_caching=True)
 #: A generation was granted to this process. stage, flight_id, generation, claim (Claim)
@@ -34,6 +37,8 @@ flight_lost = Signal(use_caching=True)
 flight_settled = Signal(use_caching=True)
 #: A late owner's end was refused; its usage is wasted. stage, flight_id, generation, usage (Usage)
 flight_fenced = Signal(use_caching=True)
+#: So many calls of a stage failed here that its breaker opened, or the one that tried again failed. stage
+breaker_opened = Signal(use_caching=True)
 #: Hybrid mode made a call without the database. stage
 flight_degraded = Signal(use_caching=True)
 #: A stored outcome was dropped by `forget`. stage, flight_id, generation

@@ -222,15 +222,14 @@ class Moves(RuleBasedStateMachine):
         return answers
 
     def _claimed(self, key: int, owner: str, limit: int | None) -> list[Seen]:
-        return self._shown(key, lambda s: s.store.claim(KEYS[key], label="", owner=owner, policy=_limited(limit)))
+        facts: Any = {"owner": owner, "policy": _limited(limit), "trace_parent": f"claimed by {owner}"}
+        return self._shown(key, lambda s: s.store.claim(KEYS[key], label="", **facts))
 
     def _granted(
         self, key: int, rows: Rows, claim: Claim, owner: str, limit: int | None, **options: bool
     ) -> list[Seen]:
-        stage, policy = KEYS[key].stage, _limited(limit)
-        return self._shown(
-            key, lambda s: s.store.grant(rows[s.name], claim, owner=owner, stage=stage, policy=policy, **options)
-        )
+        facts: Any = {"owner": owner, "policy": _limited(limit), "trace_parent": f"granted to {owner}", **options}
+        return self._shown(key, lambda s: s.store.grant(rows[s.name], claim, stage=KEYS[key].stage, **facts))
 
     def _shown(self, key: int, move: Callable[[Compared], object]) -> list[Seen]:
         """Make the move, and return the row that it brought, if any."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 
 from singleflight_app import FlightContext, FlightFailed, Overloaded, Role, Usage, current_flight
 from singleflight_app.models import Flight
+from singleflight_app.telemetry.signals import breaker_opened
 from tests.held import PATIENCE, Counted, Held, begin
 from tests.nodes import Node, nodes
 from tests.stored import events_of, row_of
@@ -58,6 +59,19 @@ class Provider:
         if self._errors:
             raise self._errors.pop(0)
         return "answer"
+
+
+@pytest.fixture
+def openings() -> Iterator[list[str]]:
+    """Stages whose breakers opened, as it is announced."""
+    seen: list[str] = []
+
+    def remember(*, stage: str, **_: object) -> None:
+        seen.append(stage)
+
+    breaker_opened.connect(remember)
+    yield seen
+    breaker_opened.disconnect(remember)
 
 
 @pytest.fixture(params=["thread", "loop"])
@@ -287,6 +301,24 @@ def test_a_probe_that_fails_opens_the_breaker_again(unique: str) -> None:
             _until_let_through(node, "mending", {"key": unique}, Provider(ConnectionError("still down")))
 
         assert _until_let_through(node, "mending", {"key": unique}, Counted("back")).value == "back"
+
+
+def test_each_opening_is_announced_once(unique: str, openings: list[str]) -> None:
+    """Not each failure, nor each caller that is refused; a probe that fails opens it once more."""
+    with nodes(1) as (node,):
+        _fail(Node.run, node, "breaking", unique, ConnectionError("1"))
+        assert openings == []
+        _fail(Node.run, node, "breaking", f"{unique} 2", ConnectionError("2"))
+        with pytest.raises(Overloaded):
+            node.run("breaking", {"key": f"{unique} 3"}, Counted("not called"))
+        assert openings == ["breaking"]
+
+        _fail(Node.run, node, "mending", unique, ConnectionError("down"))
+        with pytest.raises(ConnectionError):
+            _until_let_through(node, "mending", {"key": unique}, Provider(ConnectionError("still down")))
+        assert openings == ["breaking", "mending", "mending"]
+        _until_let_through(node, "mending", {"key": unique}, Counted("back"))
+    assert len(openings) == 3
 
 
 def test_a_probe_that_makes_no_call_leaves_the_turn_to_the_next(unique: str) -> None:

@@ -1,6 +1,7 @@
 """Hints over the real Valkey, and the poll behind them: a follower hears of its flight's end (R9)."""
 
 import threading
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -16,6 +17,7 @@ from singleflight_app.notify.clients import connect
 from singleflight_app.notify.null import NullNotifier
 from singleflight_app.notify.redis_stream import RedisStreamNotifier
 from singleflight_app.storage.memory import MemoryFlights
+from singleflight_app.telemetry.signals import follower_woken
 from tests.held import PATIENCE, Counted, Held, begin
 from tests.nodes import Node, nodes
 from tests.past import end_leases
@@ -76,6 +78,65 @@ def test_a_poll_wakes_where_there_is_news_and_nowhere_else() -> None:
     following.close()
 
     assert woken == {"quiet": False, "granted": True, "gone": True}
+
+
+@pytest.fixture
+def wakers() -> Iterator[list[str]]:
+    """By what followers were woken, as it is announced."""
+    seen: list[str] = []
+
+    def remember(*, by: str, **_: object) -> None:
+        seen.append(by)
+
+    follower_woken.connect(remember)
+    yield seen
+    follower_woken.disconnect(remember)
+
+
+@pytest.mark.django_db
+def test_a_follower_says_once_that_a_hint_brought_the_end(unique: str, wakers: list[str]) -> None:
+    """Once per flight and process, however many wait there; a poll that never comes can't be first."""
+    with nodes(2) as (one, other):
+        _follow(one, other, unique)  # the first of a stage may have missed the hint, and is told by a poll
+        other.runtime.coordinator._following._interval = NEVER
+        wakers.clear()
+        _follow(one, other, f"{unique} again", followers=5)
+
+    assert wakers == ["hint"]
+
+
+@pytest.mark.django_db
+def test_a_follower_says_that_a_poll_brought_the_end(
+    unique: str, wakers: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hints that don't arrive show, also where nothing fails."""
+    monkeypatch.setattr(RedisStreamNotifier, "publish", lambda *_: True)
+    with nodes(2) as (one, other):
+        _follow(one, other, unique)
+
+    assert wakers == ["poll"]
+
+
+@pytest.mark.django_db
+def test_where_no_hint_can_arrive_none_is_missed(unique: str, settings: Any, wakers: list[str]) -> None:  # noqa: ANN401
+    """Without Redis the poll is no sign of trouble."""
+    settings.SINGLEFLIGHT = {**settings.SINGLEFLIGHT, "CACHE": None}
+    with nodes(2) as (one, other):
+        _follow(one, other, unique)
+
+    assert wakers == []
+
+
+def _follow(one: Node, other: Node, key: str, *, followers: int = 1) -> None:
+    """Let callers of one node follow a call of another to its end."""
+    call = Held("answer")
+    owner = begin(one.run, "calm-row", {"key": key}, call)
+    call.wait_until_begun()
+    waiting = [begin(other.run, "calm-row", {"key": key}, call) for _ in range(followers)]
+    other.wait_for_callers(other.key("calm-row", {"key": key}), followers)
+    other.wait_for_follower("calm-row")
+    call.let_go()
+    assert {future.result(PATIENCE).value for future in (owner, *waiting)} == {"answer"}
 
 
 @pytest.mark.django_db

@@ -1,7 +1,8 @@
 """A process that calls one flight when told to, and tells what happens.
 
 Lines in: `warm` (call another key), `call` (begin), `done TEXT` (let a running call return TEXT), `interrupt` (let it
-end as on Ctrl-C), `exit`. Lines out, JSON: ready, called (with generation and pid), outcome or error of each caller.
+end as on Ctrl-C), `exit`. Lines out, JSON: ready, called (with generation and pid), outcome or error of each caller,
+and with TEST_TRACED each span that ended.
 Run as `python -m tests.programs.caller STAGE KEY THREADS`; with TEST_CLOCK the wall clock is so many seconds fast.
 """
 
@@ -65,6 +66,10 @@ def call(stage: str, key: str, barrier: threading.Barrier) -> None:
 
 def main(stage: str, key: str, threads: int) -> None:
     """Read orders until told to exit."""
+    if os.environ.get("TEST_TRACED"):
+        from tests.spans import record  # noqa: PLC0415  (an extra)
+
+        record(lambda span: say("span", **span))
     say("ready", owner=runtime().identity.name, now=time.time())
     for line in sys.stdin:
         order, _, text = line.strip().partition(" ")
