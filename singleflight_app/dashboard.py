@@ -1,27 +1,27 @@
 """What the dashboard and the ledger's command tell, gathered by a few bounded reads; no page is made here."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, NamedTuple
 
-from django.db import connections
 from django.db.models import Aggregate, Count, DurationField, ExpressionWrapper, F, Max, Q
 from django.db.models.functions import Now
-from django.db.utils import Error
 from django.utils import timezone
 
-from singleflight_app.conf import get_settings
+from singleflight_app.conf import Settings, get_settings
 from singleflight_app.domain.exceptions import seconds
 from singleflight_app.domain.states import LIVE, Status
 from singleflight_app.domain.sums import Line, Sums, total
 from singleflight_app.domain.tally import percentile
+from singleflight_app.health import Finding, glance
 from singleflight_app.models import Flight
 from singleflight_app.storage import sums
 
 WINDOWS = {"today": 1, "7d": 7, "30d": 30}  #: days, the current one included
 MOST_STAGES_LIVE = 100
+HEALTH_FOR = 5.0  #: seconds that a look at the servers is shown
 _HOUR = timedelta(hours=1)
 
 
@@ -78,16 +78,6 @@ class StageLine:
     wait_p95: float | None = None
     run_p50: float | None = None
     run_p95: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What one server says of itself; `level` is ok, note, warning or error."""
-
-    level: str
-    subject: str
-    text: str
-    repair: str = ""
 
 
 @dataclass(frozen=True)
@@ -170,41 +160,18 @@ def _live_stage(row: dict[str, Any]) -> LiveStage:
     return LiveStage(**row, is_overdue=longest is not None and longest >= patience)
 
 
-def health() -> list[Finding]:
-    """Return what the servers say of themselves: the seam for the doctor's findings."""
-    return [*_database_health(), *_redis_health()]
+class _Looked:
+    """What was found when somebody looked last."""
+
+    settings: Settings | None = None
+    until = float("-inf")
+    found: Sequence[Finding] = ()
 
 
-def _database_health() -> list[Finding]:
-    alias, began = get_settings().database, time.monotonic()
-    if connections[alias].vendor != "postgresql":
-        return [Finding("warning", "PostgreSQL", f"database {alias} is {connections[alias].vendor}")]
-    try:
-        with connections[alias].cursor() as cursor:
-            cursor.execute("select current_setting('server_version')")
-            (version,) = cursor.fetchone()
-    except Error as exc:
-        return [Finding("error", "PostgreSQL", str(exc))]
-    return [Finding("ok", "PostgreSQL", f"{version}, {_milliseconds(began)}")]
-
-
-def _redis_health() -> list[Finding]:
+def health() -> Sequence[Finding]:
+    """Return what the servers say of themselves, the worst first; looked at every few seconds, however many watch."""
     settings = get_settings()
-    if settings.cache is None or settings.mode == "local":
-        return []
-    from redis.exceptions import RedisError  # noqa: PLC0415  (an extra)
-
-    from singleflight_app.notify.clients import connect  # noqa: PLC0415
-
-    client, began = connect(settings.cache), time.monotonic()
-    try:
-        client.ping()
-    except (RedisError, OSError) as exc:
-        return [Finding("error", "Redis", type(exc).__name__)]
-    finally:
-        client.close()
-    return [Finding("ok", "Redis", _milliseconds(began))]
-
-
-def _milliseconds(began: float) -> str:
-    return f"{(time.monotonic() - began) * 1000:.1f} ms"
+    if settings is not _Looked.settings or time.monotonic() >= _Looked.until:
+        found = sorted(glance(), key=lambda finding: -finding.level.rank)
+        _Looked.settings, _Looked.until, _Looked.found = settings, time.monotonic() + HEALTH_FOR, found
+    return _Looked.found

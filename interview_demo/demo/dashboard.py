@@ -1,4 +1,4 @@
-"""The dashboard as an operator's browser sees it: signs in, and reads the ledger's table of today."""
+"""The dashboard as an operator's browser sees it: signs in, and reads the ledger's table of the last days."""
 
 import csv
 from typing import Self
@@ -9,7 +9,7 @@ from interview_demo.demo.operator import Operator
 from interview_demo.flights import STAGES
 
 _SIGN_IN = "/admin/login/"
-_EXPORT = "/admin/singleflight/dashboard/export/"
+_EXPORT = "/admin/singleflight/dashboard/export/?window=7d"
 _TIMEOUT = 30.0
 
 

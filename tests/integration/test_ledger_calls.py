@@ -5,14 +5,14 @@ from decimal import Decimal
 
 import pytest
 
-from singleflight_app import OwnerLost, current_flight
-from singleflight_app.api import sweep
+from singleflight_app import CoordinationUnavailable, OwnerLost, current_flight
+from singleflight_app.api import cancel_flight, retry_flight, sweep
 from singleflight_app.domain.flight import Usage
 from singleflight_app.domain.policy import StagePolicy
 from singleflight_app.domain.records import FlightSnapshot
 from singleflight_app.domain.states import Claim
 from singleflight_app.engine.call import Call, Granted
-from singleflight_app.models import Flight
+from singleflight_app.models import Flight, StageStat
 from singleflight_app.outcomes.codec import for_policy
 from singleflight_app.telemetry.ledger import Ledger
 from tests.background import broker_away
@@ -178,3 +178,47 @@ def test_an_end_that_is_written_late_counts_once(sums: Ledger, unique: str, outa
 
     row = row_of(sums, "fast")
     assert (row.calls, row.requests, sum(row.runs)) == (1, 1, 1)
+
+
+def test_a_call_that_is_cancelled_by_hand_counts_once(sums: Ledger, unique: str) -> None:
+    """Where it stops running; done again it changes nothing."""
+    with nodes(1) as (node,):
+        row = row_in(
+            node.runtime.store.claim(
+                node.key("calm", {"key": unique}), label="", owner="elsewhere", policy=StagePolicy(lease_timeout=60)
+            )
+        )
+
+        assert cancel_flight(row.flight_id, actor="mira")
+        assert not cancel_flight(row.flight_id, actor="mira")
+
+    assert (row_of(sums, "calm").calls, row_of(sums, "calm").takeovers) == (1, 0)
+
+
+def test_a_flight_that_is_cancelled_before_its_call_began_is_no_call(sums: Ledger, unique: str) -> None:
+    """A pending one cost nothing."""
+    with broker_away(), nodes(1) as (node,):
+        pending = row_in(node.runtime.queue.submit(node.key("fast", {"key": unique}), label="", arguments={}))
+
+        assert cancel_flight(pending.flight_id, actor="mira")
+
+    sums.flush()
+    assert not StageStat.objects.filter(calls__gt=0).exists()
+
+
+def test_a_dead_workers_flight_that_is_retried_by_hand_is_a_duplicate(sums: Ledger, unique: str) -> None:
+    """As if the sweep had queued it again."""
+    _server_is_old()
+    with broker_away(), nodes(1) as (node,):
+        queue, policy = node.runtime.queue, node.runtime.settings.policy("fast")
+        pending = row_in(queue.submit(node.key("fast", {"key": unique}), label="", arguments={"key": '"x"'}))
+        running = granted_in(
+            queue.grant(pending, Claim.OWNER_NEW, owner="dead", stage="fast", policy=policy, starts_pending=True)
+        )
+        end_lease(running.generation)
+
+        with pytest.raises(CoordinationUnavailable, match="no broker took its message"):
+            retry_flight(running.flight_id, actor="mira")
+
+    row = row_of(sums, "fast")
+    assert (row.calls, row.takeovers) == (1, 1)
