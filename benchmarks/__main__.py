@@ -32,12 +32,12 @@ def main() -> None:
     from django.core.management import call_command
 
     call_command("migrate", verbosity=0)
-    from benchmarks import crowds, fanout, ledgers, replays, scores, sizes, takeovers, waking
+    from benchmarks import crowds, fanout, ledgers, pages, purging, replays, scores, sizes, takeovers, waking
 
     results: dict[str, Any] = {}
     try:
         # One caller before sixteen: a pool hands its connections out in turn, and idle ones are cold.
-        modules = (replays, scores, ledgers, waking, fanout, takeovers, crowds, sizes)
+        modules = (replays, scores, waking, fanout, takeovers, crowds, sizes, pages, purging, ledgers)
         for name, measure, meaning in (line for module in modules for line in module.BENCHMARKS):
             results[name] = round(measure(ROUNDS), 3)
             print(f"{name:24} {results[name]:8.3f}  {meaning}")

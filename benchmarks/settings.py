@@ -1,4 +1,4 @@
-"""Settings of the benchmarks: the app alone, each layer of the replay by itself."""
+"""Settings of the benchmarks: the app and the admin alone, each layer of the replay by itself."""
 
 import tempfile
 from pathlib import Path
@@ -7,10 +7,20 @@ from typing import Any
 from config.settings import *  # noqa: F403
 from config.settings import SINGLEFLIGHT
 
-INSTALLED_APPS = ["django.contrib.contenttypes", "django.contrib.auth", "singleflight_app"]
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.messages",
+    "django.contrib.sessions",
+    "django.contrib.staticfiles",
+    "singleflight_app",
+]
+ROOT_URLCONF = "benchmarks.urls"
 RESULTS = Path(tempfile.gettempdir(), "singleflight-benchmarks")  # emptied at the end of a run
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.InMemoryStorage"},
+    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
     "results": {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": {"location": RESULTS}},
 }
 _ROW = {"replay_memory": False, "replay_cache": False, "result_ttl": 600, "max_result_bytes": 100_000_000}

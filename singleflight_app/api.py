@@ -18,7 +18,7 @@ from singleflight_app.domain.flight import Outcome, StoredResult
 from singleflight_app.domain.keys import FlightKey, Global, check_scope, check_stage, check_version, flight_key
 from singleflight_app.domain.signatures import Scope, check_accept
 from singleflight_app.domain.states import Role
-from singleflight_app.engine import maintenance
+from singleflight_app.engine import maintenance, operating
 from singleflight_app.engine.call import Call
 from singleflight_app.engine.maintenance import Swept
 from singleflight_app.folded import Options, registry
@@ -132,24 +132,53 @@ def _call(
     return Call(key, policy, function, codec, options.budget(policy), is_fresh=options.fresh, accept=accept)
 
 
-def forget_flight(flight_id: int, *, actor: str) -> bool:
-    """Drop a flight's outcome by hand; False: there is none. `actor` goes into the audit row."""
-    return runtime().forget(flight_id=flight_id, actor=actor)
+def forget_flight(flight_id: int, *, actor: str, generation: int | None = None) -> bool:
+    """Drop a flight's outcome by hand; False: there is none. `actor` goes into the audit row.
+
+    This and the three below leave a flight alone that has moved on from `generation`, if one is given. All raise
+    CoordinationUnavailable when a server does not answer; doing it again is safe.
+    """
+    return runtime().forget(flight_id=flight_id, generation=generation, actor=actor)
 
 
-def expire_lease(flight_id: int, *, actor: str) -> bool:
+def expire_lease(flight_id: int, *, actor: str, generation: int | None = None) -> bool:
     """End a running flight's lease by hand: its owner is fenced, a waiter takes over. False: it is not running."""
     here = runtime()
-    expired = here.queue.expire_lease(flight_id, actor=actor)
+    expired = here.queue.expire_lease(flight_id, actor=actor, generation=generation)
     if expired is None:
         return False
     here.hint(expired)
     return True
 
 
-def readable_result(stored: StoredResult, digest: bytes) -> str:
-    """Return the JSON text of a stored result for a person, or raise ResultUnreadable; escape it before it is shown."""
-    return Envelope(keys=runtime().keys).unwrap(stored, digest).decode()
+def result_bytes(stored: StoredResult, digest: bytes, *, within: float = 20.0) -> bytes:
+    """Return the JSON of a stored result for a person, wherever it lies; escape it before it is shown.
+
+    Raises ResultUnreadable when it is damaged, gone, or sealed with a key that this process lacks, and
+    CoordinationUnavailable when the storage of large results does not answer `within` seconds.
+    """
+    here = runtime()
+    return Envelope(keys=here.keys).unwrap(here.large.at_hand(stored, within=within), digest)
+
+
+def cancel_flight(flight_id: int, *, actor: str, generation: int | None = None) -> bool:
+    """End a pending or running flight by hand; False: it had ended.
+
+    Those who wait for it get FlightCancelled, its owner too once it learns of it: a result that comes late is refused,
+    and counted as wasted. Whoever asks from now on gets a new call.
+    """
+    return runtime().cancel(flight_id, actor=actor, generation=generation)
+
+
+def retry_flight(flight_id: int, *, actor: str, generation: int | None = None) -> bool:
+    """Let a flight be tried again by hand, now; False: there is nothing to try again.
+
+    A failure in its TTL becomes retryable, and whoever asks next makes the call. A pending flight's message is sent
+    again. A background flight whose worker died is queued again, as the sweep would do a lease later.
+    """
+    here = runtime()
+    queue, policy_of = here.queue, here.settings.policy
+    return operating.retry(queue, policy_of, here.send, flight_id, actor=actor, generation=generation)
 
 
 def run_pending(flight_id: int) -> Outcome[Any] | None:

@@ -18,6 +18,7 @@ from singleflight_app.conf import Settings, database_problem, get_settings
 from singleflight_app.domain.exceptions import InvalidRequest
 from singleflight_app.domain.flight import Identity
 from singleflight_app.domain.records import Forgotten, Hint
+from singleflight_app.engine import operating
 from singleflight_app.engine.coordinator import Coordinator
 from singleflight_app.engine.large import LargeResults
 from singleflight_app.engine.looping import Around
@@ -73,6 +74,7 @@ class Runtime:
         self._notes: BlobNotes = NoBlobNotes()
         self._blobs = blobs_of(settings)
         self._connect()
+        self.large = LargeResults(self._notes, self._blobs)
         self.coordinator = self._coordinated()
 
     def _connect(self) -> None:
@@ -88,7 +90,7 @@ class Runtime:
             self.store = self._queue = PostgresFlights(self.database)
             self._notes = PostgresBlobNotes(self.database)
             ledger.connect(StageStats(self.database))
-        self.cache, self.notifier = _redis(settings)
+        self.cache, self.notifier = redis_of(settings)
 
     def _coordinated(
         self,
@@ -108,7 +110,7 @@ class Runtime:
                 monotonic=monotonic,
             ),
             self.notifier,
-            LargeResults(self._notes, self._blobs),
+            self.large,
             owner=self.identity.name,
             may_degrade=settings.mode == "hybrid",
             poll_interval=settings.poll_interval,
@@ -130,14 +132,30 @@ class Runtime:
         """Send the message of a background flight; False: the broker is away, and the sweep sends it again."""
         return send(flight_id)
 
-    def forget(self, *, digest: bytes | None = None, flight_id: int | None = None, actor: str = "") -> bool:
+    def forget(
+        self,
+        *,
+        digest: bytes | None = None,
+        flight_id: int | None = None,
+        generation: int | None = None,
+        actor: str = "",
+    ) -> bool:
         """Drop an outcome in the row, then in every layer above it; False: there was none."""
-        forgotten = self.store.forget(digest=digest, flight_id=flight_id, actor=actor)
+        forgotten = self.store.forget(digest=digest, flight_id=flight_id, generation=generation, actor=actor)
         if forgotten is None:
             return False
         self.coordinator.replaying.forgotten(forgotten)
         self.hint(forgotten)
         return not forgotten.already
+
+    def cancel(self, flight_id: int, *, actor: str, generation: int | None = None) -> bool:
+        """End a flight by hand, and wake who waits for it; False: it had ended."""
+        moved = operating.cancel(self.queue, flight_id, actor=actor, generation=generation)
+        if moved is None:
+            return False
+        self.coordinator.cancelled(moved)
+        self.hint(moved)
+        return True
 
     def hint(self, moved: Forgotten) -> None:
         """Tell the followers of a flight that was moved by hand."""
@@ -158,7 +176,8 @@ def blobs_of(settings: Settings) -> Blobs:
     )
 
 
-def _redis(settings: Settings) -> tuple[ReplayCache, Notifier]:
+def redis_of(settings: Settings) -> tuple[ReplayCache, Notifier]:
+    """Return the replay cache and the notifier that the settings name; those that do nothing without Redis."""
     if settings.cache is None or settings.mode == "local":
         return NoReplayCache(), NullNotifier()
     from singleflight_app.notify.clients import connect  # noqa: PLC0415  (an extra)

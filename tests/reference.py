@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from singleflight_app.domain.exceptions import seconds
-from singleflight_app.domain.flight import NO_USAGE, OWNER_LOST, Failure, Settled
+from singleflight_app.domain.flight import BY_HAND, NO_USAGE, OWNER_LOST, Failure, Settled
 from singleflight_app.domain.keys import FlightKey
 from singleflight_app.domain.policy import StagePolicy
 from singleflight_app.domain.records import (
@@ -156,6 +156,7 @@ class ReferenceFlights:
         arguments: Mapping[str, str] | None = None,
         grace: float = 0.0,
         is_fresh: bool = False,
+        actor: str = "",
     ) -> FlightSnapshot | None:
         """Whatever is open -> pending."""
         was = self._open(row, policy, grace=grace, is_fresh=is_fresh)
@@ -219,13 +220,47 @@ class ReferenceFlights:
             self._put("forgotten", replace(row, forgotten=True))
         return Forgotten(row.flight_id, row.generation, row.key.digest, row.key.stage, row.forgotten)
 
-    def expire_lease(self, flight_id: int, *, actor: str) -> Forgotten | None:
+    def expire_lease(self, flight_id: int, *, actor: str, generation: int | None = None) -> Forgotten | None:
         """Running -> running, with its lease over and no owner."""
         row = self._rows.get(flight_id)
-        if row is None or row.status is not Status.RUNNING:
+        if row is None or row.status is not Status.RUNNING or generation not in {None, row.generation}:
             return None
         self._put("expired", replace(row, lease_until=self.now, owner=""))
         return Forgotten(row.flight_id, row.generation, row.key.digest, row.key.stage, already=False)
+
+    def cancel(self, flight_id: int, generation: int, *, actor: str, ttl: float) -> Forgotten | None:
+        """Pending or running, of this generation -> cancelled; one that is so already, and not released, stays."""
+        row = self._rows.get(flight_id)
+        if row is None or row.generation != generation:
+            return None
+        failure = row.end.failure if row.end else None
+        already = row.status is Status.CANCELLED and not (failure is not None and failure.retryable)
+        if row.status not in LIVE and not already:
+            return None
+        if not already:
+            self._put("cancelled", self._ended(row, Settled(0, 0, Status.CANCELLED, failure=BY_HAND), ttl))
+        return Forgotten(row.flight_id, row.generation, row.key.digest, row.key.stage, already)
+
+    def allow_retry(self, flight_id: int, generation: int, *, actor: str) -> Forgotten | None:
+        """Failed or timed out, of this generation, in its TTL, not forgotten -> the same, to be retried now."""
+        row = self._rows.get(flight_id)
+        if row is None or row.generation != generation or not row.status.is_failure or row.forgotten:
+            return None
+        if self.now >= row.expires_at:
+            return None
+        already = row.retry_at <= self.now
+        if not already and row.end is not None and row.end.failure is not None:
+            end = replace(row.end, failure=replace(row.end.failure, retryable=True))
+            self._put("retry_allowed", replace(row, end=end, retry_at=self.now))
+        return Forgotten(row.flight_id, row.generation, row.key.digest, row.key.stage, already)
+
+    def send_again(self, flight_id: int, generation: int, *, actor: str) -> bool:
+        """Pending, of this generation -> pending, sent now."""
+        row = self._rows.get(flight_id)
+        if row is None or (row.generation, row.status) != (generation, Status.PENDING):
+            return False
+        self._put("sent_again", replace(row, sent_at=self.now))
+        return True
 
     def expired(self, limit: int) -> list[ExpiredFlight]:
         over = [row for row in self._rows.values() if row.status is Status.RUNNING and row.lease_until <= self.now]

@@ -1,48 +1,49 @@
-"""Admin pages: read-only, apart from two actions, and fast on a table of millions of rows.
+"""Admin pages: read-only, apart from an operator's four moves (`actions`), and fast on a table of millions of rows.
 
 Every list walks an index and ends somewhere; a count is exact only while it is small. A result or the
-arguments of a call are shown, escaped, to those who hold `view_result_flight`; everything else of a
+arguments of a call have a page of their own, for those who hold `view_result_flight`; everything else of a
 flight is metadata. Actions need their own permission and are audited with the user's name.
 """
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from django.contrib import admin, messages
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.db.models import Model, QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.forms import Script
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import path
 from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.text import format_lazy
-from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from singleflight_app import api
-from singleflight_app.domain.exceptions import CoordinationUnavailable, InvalidRequest, ResultUnreadable
-from singleflight_app.domain.flight import StoredResult
-from singleflight_app.domain.states import LIVE, Status
+from singleflight_app.admin import sentences
+from singleflight_app.admin.actions import FlightActions
+from singleflight_app.admin.flight_page import page_context
+from singleflight_app.admin.listing import (
+    SEARCH_HELP,
+    AgeFilter,
+    FlightChangeList,
+    OwnerFilter,
+    StageFilter,
+    ViewFilter,
+)
+from singleflight_app.admin.results import result_response
+from singleflight_app.domain.states import Status
 from singleflight_app.models import Flight, StageStat
 from singleflight_app.storage import selectors
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
     AnyAdmin = admin.ModelAdmin[Any]
     AnyPaginator = Paginator[Any]
 else:
     AnyAdmin, AnyPaginator = admin.ModelAdmin, Paginator
 
-EMPTY = "-"
+EMPTY = sentences.NOTHING
 LAST_PAGE_MAX = 1000
-ACTION_MAX = 1000
-TEXT_MAX = 100_000
-VIEWS = {
-    "in_flight": (_("in flight"), LIVE),
-    "succeeded": (_("succeeded"), {Status.SUCCEEDED}),
-    "failed": (_("failed"), {Status.FAILED, Status.TIMED_OUT}),
-}
 
 
 class EstimatedPaginator(AnyPaginator):
@@ -58,22 +59,6 @@ class EstimatedPaginator(AnyPaginator):
         """The number of pages offered; older flights are found by search."""
         pages = -(-self.count // self.per_page)
         return min(max(pages, 1), LAST_PAGE_MAX)
-
-
-class ViewFilter(admin.SimpleListFilter):
-    """The in-flight, succeeded and failed views."""
-
-    title = _("view")
-    parameter_name = "view"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:  # noqa: ANN401  (Django's signature)
-        """Return the views' names and titles."""
-        return [(name, title) for name, (title, _statuses) in VIEWS.items()]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Return the flights of the chosen view; an unknown one shows all."""
-        chosen = VIEWS.get(self.value() or "")
-        return queryset if chosen is None else selectors.having(queryset, chosen[1])
 
 
 class ReadOnlyAdmin(AnyAdmin):
@@ -95,61 +80,77 @@ class ReadOnlyAdmin(AnyAdmin):
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         """Refuse other filters by URL: they would scan the table, and betray columns one may not read."""
-        return lookup == ViewFilter.parameter_name
+        return any(lookup == getattr(one, "parameter_name", None) for one in self.list_filter)
 
 
 @admin.register(Flight)
-class FlightAdmin(ReadOnlyAdmin):
-    """Flights: a list with views, a page each with its audit rows, actions forget and expire lease."""
+class FlightAdmin(FlightActions, ReadOnlyAdmin):
+    """Flights: a list with tabs, a page each with its timeline, one for its result, and the moves that may be made."""
 
-    list_display = ("id", "stage", "status", "generation", "owner", "heartbeat_age", "joins", "size")
-    list_filter = (ViewFilter,)
-    list_max_show_all = 0
-    ordering = ("-id",)
-    search_fields = ("id",)
-    search_help_text = format_lazy(
-        _("id, key digest (64 hexadecimal digits), or exact scope (live flights and the newest {depth})"),
-        depth=selectors.SEARCH_DEPTH,
+    list_display = (
+        "id",
+        "stage",
+        "state",
+        "age",
+        "heartbeat_age",
+        "generation",
+        "joins",
+        "replays",
+        "saved",
+        "owner_short",
     )
-    actions = ("forget_flights", "expire_leases")
-    readonly_fields = ("digest_hex", "heartbeat_age", "result_text", "arguments_text")
+    list_filter = (ViewFilter, StageFilter, AgeFilter, OwnerFilter)
+    list_max_show_all = 0
+    list_per_page = 50
+    ordering = ("-generation",)
+    search_fields = ("id",)
+    search_help_text = SEARCH_HELP
+    readonly_fields = ("digest_hex", "state", "heartbeat_age", "progress_bar", "saved")
     fieldsets = (
-        (
-            None,
-            {
-                "fields": (
-                    "stage",
-                    "scope",
-                    "label",
-                    "digest_hex",
-                    "status",
-                    "generation",
-                    "forgotten",
-                    "joins",
-                )
-            },
-        ),
-        (_("Owner"), {"fields": ("owner", "lease_expires_at", "heartbeat_at", "heartbeat_age", "progress")}),
-        (_("Attempts"), {"fields": ("attempts", "takeovers", "retryable", "retry_at")}),
+        (None, {"fields": ("stage", "scope", "label", "digest_hex", "status", "generation", "forgotten")}),
+        (_("Shared"), {"fields": ("joins", "replays", "saved")}),
+        (_("Owner"), {"fields": ("owner", "lease_expires_at", "heartbeat_at", "heartbeat_age", "progress_bar")}),
+        (_("Attempts"), {"fields": ("attempts", "takeovers", "trace_parent")}),
         (_("Times"), {"fields": ("created_at", "sent_at", "started_at", "settled_at", "expires_at")}),
         (_("Usage"), {"fields": ("model", "input_tokens", "output_tokens", "cost")}),
-        (_("Outcome"), {"fields": ("error_type", "error_message", "size", "encoding", "result_location")}),
+        (_("Stored result"), {"fields": ("size", "encoding", "result_location")}),
     )
-    content_fieldset = (_("Content"), {"fields": ("result_text", "arguments_text")})
+    error_fieldset = (_("Error"), {"fields": ("error_type", "error_message", "retryable", "retry_at")})
+
+    class Media:
+        css = {"all": ("singleflight/admin.css",)}
+        js = (Script("singleflight/live.js", defer=True),)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Flight]:
         return selectors.flights()
 
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[FlightChangeList]:  # noqa: ANN401  (Django's)
+        return FlightChangeList
+
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Flight], search_term: str
     ) -> tuple[QuerySet[Flight], bool]:
-        """Search by id, key digest or exact scope."""
-        text = search_term.strip()
-        return (selectors.matching(queryset, text) if text else queryset), False
+        """Leave the search to the list, which bounds it."""
+        return queryset, False
 
     def get_fieldsets(self, request: HttpRequest, obj: Flight | None = None) -> Any:  # noqa: ANN401  (Django's type is private)
-        """Add the content for those who may read it."""
-        return (*self.fieldsets, self.content_fieldset) if self.has_view_result_permission(request) else self.fieldsets
+        """Put the error first, where there is one."""
+        has_error = obj is not None and (obj.error_type or obj.retry_at is not None)
+        return (self.error_fieldset, *self.fieldsets) if has_error else self.fieldsets
+
+    def get_urls(self) -> list[Any]:
+        """Add the page of a flight's result."""
+        view = self.admin_site.admin_view(self.result_view)
+        return [path("<path:object_id>/result/", view, name="singleflight_flight_result"), *super().get_urls()]
+
+    def result_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Show or send a flight's result and arguments."""
+        if not (self.has_view_permission(request) and self.has_view_result_permission(request)):
+            raise PermissionDenied
+        flight = self.get_object(request, object_id)
+        if flight is None:
+            raise Http404(gettext("There is no flight %(id)s; it may have been purged.") % {"id": object_id})
+        return result_response(self, request, flight)
 
     def render_change_form(
         self,
@@ -160,80 +161,54 @@ class FlightAdmin(ReadOnlyAdmin):
         form_url: str = "",
         obj: Flight | None = None,
     ) -> HttpResponse:
-        """Add the audit rows to the page of a flight."""
+        """Add what the page of a flight shows beside its columns."""
         if obj is not None:
-            context["events"] = selectors.events_of(obj.pk)
+            context |= page_context(obj, may_read=self.has_view_result_permission(request))
         return super().render_change_form(request, context, add, change, form_url, obj)
 
     @admin.display(description=_("key digest"))
     def digest_hex(self, flight: Flight) -> str:
         return flight.digest_hex
 
-    @admin.display(description=_("heartbeat age"), empty_value=EMPTY)
-    def heartbeat_age(self, flight: Flight) -> str:
-        """Seconds since the last beat, while somebody should be beating."""
-        age: timedelta | None = getattr(flight, "heartbeat_age", None)
-        if age is None or flight.status != Status.RUNNING:
-            return EMPTY
-        return gettext("%(seconds).1f s") % {"seconds": age.total_seconds()}
+    @admin.display(description=_("state"))
+    def state(self, flight: Flight) -> SafeString:
+        badge = sentences.badge_of(flight)
+        return format_html(
+            '<span class="singleflight-badge singleflight-{}"><span aria-hidden="true">{}</span> {}</span>',
+            badge.kind,
+            badge.icon,
+            badge.word,
+        )
 
-    @admin.display(description=_("result"), empty_value=EMPTY)
-    def result_text(self, flight: Flight) -> SafeString | None:
-        """The result as text; it came from outside and is never markup."""
-        if flight.result is None:
+    @admin.display(description=_("age"))
+    def age(self, flight: Any) -> str:  # noqa: ANN401  (a flight with what `selectors.flights` adds)
+        """Since it was granted, or asked for while nobody was."""
+        return sentences.duration(flight.age)
+
+    @admin.display(description=_("last beat"), empty_value=EMPTY)
+    def heartbeat_age(self, flight: Any) -> str:  # noqa: ANN401  (the same)
+        """Since the last beat, while somebody should be beating."""
+        return sentences.duration(flight.heartbeat_age if flight.status == Status.RUNNING else None)
+
+    @admin.display(description=_("saved"))
+    def saved(self, flight: Flight) -> str:
+        """What the calls that joined or replayed it would have cost."""
+        return sentences.saved(flight)
+
+    @admin.display(description=_("owner"))
+    def owner_short(self, flight: Flight) -> SafeString:
+        return format_html('<span title="{}">{}</span>', flight.owner, sentences.short_owner(flight.owner) or EMPTY)
+
+    @admin.display(description=_("progress"), empty_value=EMPTY)
+    def progress_bar(self, flight: Flight) -> SafeString | None:
+        """How far the call says it is."""
+        if not isinstance(flight.progress, dict):
             return None
-        stored = StoredResult(bytes(flight.result), flight.encoding, bytes(flight.checksum or b""), flight.size or 0)
-        try:
-            return _preformatted(api.readable_result(stored, bytes(flight.digest)))
-        except ResultUnreadable as exc:
-            return _preformatted(gettext("unreadable: %(reason)s") % {"reason": exc})
-
-    @admin.display(description=_("arguments"), empty_value=EMPTY)
-    def arguments_text(self, flight: Flight) -> SafeString | None:
-        """The arguments of a background flight; they are erased when it settles."""
-        return None if flight.arguments is None else _preformatted(str(flight.arguments))
-
-    def has_forget_permission(self, request: HttpRequest) -> bool:
-        return _has(request, "forget_flight")
-
-    def has_expire_lease_permission(self, request: HttpRequest) -> bool:
-        return _has(request, "expire_lease_flight")
+        fraction, text = flight.progress.get("fraction", 0), flight.progress.get("text", "")
+        return format_html('<progress value="{}" max="1"></progress> {}', str(fraction), text)
 
     def has_view_result_permission(self, request: HttpRequest) -> bool:
         return _has(request, "view_result_flight")
-
-    @admin.action(description=_("Forget the outcome: whoever asks next gets a new call"), permissions=["forget"])
-    def forget_flights(self, request: HttpRequest, queryset: QuerySet[Flight]) -> None:
-        done, seen = self._each(request, queryset, api.forget_flight)
-        text = ngettext(
-            "%(done)d of %(seen)d flight forgotten; the others had no outcome to drop.",
-            "%(done)d of %(seen)d flights forgotten; the others had no outcome to drop.",
-            seen,
-        )
-        self.message_user(request, text % {"done": done, "seen": seen}, _level(done))
-
-    @admin.action(description=_("Expire the lease: the next caller takes over"), permissions=["expire_lease"])
-    def expire_leases(self, request: HttpRequest, queryset: QuerySet[Flight]) -> None:
-        done, seen = self._each(request, queryset, api.expire_lease)
-        text = ngettext(
-            "Lease expired on %(done)d of %(seen)d flight; the others were not running.",
-            "Leases expired on %(done)d of %(seen)d flights; the others were not running.",
-            seen,
-        )
-        self.message_user(request, text % {"done": done, "seen": seen}, _level(done))
-
-    def _each(self, request: HttpRequest, queryset: QuerySet[Flight], act: Callable[..., bool]) -> tuple[int, int]:
-        """Act on the chosen flights, one commit each; stops with a message when the servers don't answer."""
-        done = seen = 0
-        for flight_id in queryset.values_list("pk", flat=True)[:ACTION_MAX]:
-            try:
-                done += act(flight_id, actor=request.user.get_username())
-            except (CoordinationUnavailable, InvalidRequest) as exc:
-                text = gettext("Stopped: %(reason)s") % {"reason": exc}
-                self.message_user(request, text, messages.ERROR)
-                break
-            seen += 1
-        return done, seen
 
 
 @admin.register(StageStat)
@@ -263,12 +238,3 @@ class StageStatAdmin(ReadOnlyAdmin):
 
 def _has(request: HttpRequest, codename: str) -> bool:
     return request.user.has_perm(f"singleflight.{codename}")
-
-
-def _level(done: int) -> int:
-    return messages.SUCCESS if done else messages.WARNING
-
-
-def _preformatted(text: str) -> SafeString:
-    shown = text if len(text) <= TEXT_MAX else text[:TEXT_MAX] + "…"
-    return format_html('<pre class="singleflight-content">{}</pre>', shown)

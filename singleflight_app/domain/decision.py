@@ -26,6 +26,8 @@ class Asking:
     running: Collection[int] = frozenset()
     may_take_over: bool = True
     starts_pending: bool = False
+    #: The generation that the caller has waited for.
+    followed: int | None = None
     #: Of a `fresh` caller: the generation that was there when it asked; only a higher one is an answer.
     above: int | None = None
 
@@ -37,6 +39,8 @@ def decide(row: FlightSnapshot, asking: Asking) -> Claim:
         return _about_running(row, asking)
     if status is Status.PENDING:
         return _about_pending(row, asking)
+    if status is Status.CANCELLED and _is_meant_by_the_cancel(row, asking):
+        return Claim.REPLAY_FAILURE
     if status is Status.CANCELLED or is_no_answer(row, asking.above) or _is_past(row.outcome_remaining):
         return Claim.OWNER_NEW
     if status is Status.SUCCEEDED:
@@ -44,6 +48,12 @@ def decide(row: FlightSnapshot, asking: Asking) -> Claim:
     if row.retryable and _is_past(row.retry_remaining):
         return Claim.OWNER_RETRY
     return Claim.REPLAY_FAILURE
+
+
+def _is_meant_by_the_cancel(row: FlightSnapshot, asking: Asking) -> bool:
+    """The caller waited for what was cancelled by hand, or is the worker that came to run it; others start anew."""
+    has_waited = row.generation == asking.followed and not row.retryable and not is_no_answer(row, asking.above)
+    return asking.starts_pending or has_waited
 
 
 def _about_running(row: FlightSnapshot, asking: Asking) -> Claim:

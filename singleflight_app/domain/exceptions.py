@@ -51,10 +51,12 @@ class OwnerLost(FlightFailed):
 
 
 class FlightCancelled(SingleFlightError):
-    """The flight was cancelled; nothing was stored, and the next caller starts anew."""
+    """The flight was cancelled; nothing was stored, and the next caller starts anew. `message` says how."""
 
-    def __init__(self, flight_id: int | None, generation: int | None) -> None:
-        super().__init__(f"flight {flight_id} was cancelled at generation {generation}")
+    def __init__(self, flight_id: int | None, generation: int | None, message: str = "") -> None:
+        how = f" {message}" if message else ""
+        super().__init__(f"flight {flight_id} was cancelled at generation {generation}{how}")
+        self.message = message
         self.flight_id, self.generation = flight_id, generation
 
 

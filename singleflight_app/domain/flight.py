@@ -81,6 +81,10 @@ class Failure:
     retry_after: float = 0.0  #: seconds that the provider asked to be left alone
 
 
+#: how a flight ends that an operator cancels: not retryable, so that those who wait for it begin nothing
+BY_HAND = Failure("singleflight_app.FlightCancelled", "by hand; whoever asks from now on starts anew", retryable=False)
+
+
 @dataclass(frozen=True, slots=True)
 class Settled:
     """The end of one generation, the same for all its callers."""

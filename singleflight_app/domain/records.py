@@ -114,13 +114,13 @@ class Beat(NamedTuple):
 
 
 class Forgotten(NamedTuple):
-    """What `forget` dropped: the floor to raise, and where."""
+    """A flight that was moved by hand: which, and where who follows it looks. Of `forget`: the floor to raise."""
 
     flight_id: int
     generation: int
     digest: bytes
     stage: str
-    already: bool  #: it was forgotten before; its floor may not have been confirmed
+    already: bool  #: it was moved so before; a floor may not have been confirmed, a hint not have been sent
 
 
 class ExpiredFlight(NamedTuple):

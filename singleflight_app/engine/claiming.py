@@ -144,6 +144,7 @@ class Claiming:
             running=self._running(),
             may_take_over=self._store.may_take_over(call.policy.lease),
             starts_pending=call.pending is not None,
+            followed=asked.flight.generation,
         )
 
     def _grant(self, asked: Asked[Any], row: FlightSnapshot, claim: Claim) -> Granted | Full | None:

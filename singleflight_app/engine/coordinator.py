@@ -18,6 +18,7 @@ from singleflight_app.domain.exceptions import (
 )
 from singleflight_app.domain.flight import Outcome
 from singleflight_app.domain.keys import FlightKey
+from singleflight_app.domain.records import Forgotten
 from singleflight_app.domain.states import Layer, Role, Status
 from singleflight_app.engine import threads
 from singleflight_app.engine.answering import ended_by, outcome_of
@@ -177,6 +178,12 @@ class Coordinator:
     def running(self) -> set[int]:
         """Return the generations that this process runs or has yet to settle."""
         return self._settling.heartbeat.generations()
+
+    def cancelled(self, moved: Forgotten) -> None:
+        """Let those of this process know at once that a flight was cancelled by hand: its owner, and who waits."""
+        self._settling.heartbeat.cancelled(moved.generation)
+        self._following.wake(moved.digest)
+        self._limits.stir(moved.stage)
 
     def after_fork(self) -> None:
         """Let a forked child come back from its parent's call: no lock that it meets may be held by a lost thread."""

@@ -42,7 +42,8 @@ def too_large(size: int, policy: StagePolicy) -> Failure:
 def exception_of(settled: Settled, policy: StagePolicy) -> Exception:
     """Return the exception that stands for a failed or cancelled flight at callers who did not own it."""
     if settled.status is Status.CANCELLED:
-        return FlightCancelled(settled.flight_id, settled.generation)
+        message = "" if settled.failure is None else settled.failure.message
+        return FlightCancelled(settled.flight_id, settled.generation, message)
     failure = settled.failure or Failure("", "", retryable=False)
     if failure.error_type == TOO_LARGE:
         return ResultTooLarge(failure.size, policy.max_result_bytes)

@@ -40,7 +40,8 @@ class Lease:
     sent_at: float
     run_until: float = float("inf")  #: monotonic end of `execution_timeout`
     on_timeout: Callable[["Lease"], object] = lambda _: None
-    on_lost: Callable[[], object] = lambda: None
+    #: Called with the reason: "superseded", "cancelled" or "vanished".
+    on_lost: Callable[[str], object] = lambda _: None
     on_gone: Callable[["Lease"], object] = lambda _: None  #: called when the call's event loop was closed under it
     pid: int = field(default_factory=os.getpid)
     beat_at: float = 0.0
@@ -93,10 +94,17 @@ class Heartbeat:
             self._start()
             self._wake_by(self._due(lease))
 
-    def release(self, lease: Lease) -> None:
-        """Stop beating for a lease that is settled, lost or given up."""
+    def release(self, lease: Lease) -> bool:
+        """Stop beating for a lease that is settled, lost or given up; False: it was let go of before."""
         with self._changed:
-            self._leases.pop(lease.generation, None)
+            return self._leases.pop(lease.generation, None) is not None
+
+    def cancelled(self, generation: int) -> None:
+        """Lose a lease that was cancelled by hand in this process, without waiting for the beat that would tell."""
+        with self._changed:
+            lease = self._leases.get(generation)
+        if lease is not None:
+            self._lose(lease, "cancelled")
 
     def settle_later(self, lease: Lease, settled: Settled, *, within: float, at_once: bool = False) -> bool:
         """Keep an end that could not be written, and the lease with it; False: there are too many already.
@@ -245,9 +253,10 @@ class Heartbeat:
         return None
 
     def _lose(self, lease: Lease, reason: str) -> None:
-        self.release(lease)
+        if not self.release(lease):
+            return
         lease.is_lost = True
-        lease.on_lost()
+        lease.on_lost(reason)
         if reason != "vanished":  # then its own value is the only one there is
             lease.interruption.request()
         announce(

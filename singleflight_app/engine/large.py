@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from singleflight_app.domain.exceptions import CoordinationUnavailable
-from singleflight_app.domain.flight import NO_RESULT, Settled
+from singleflight_app.domain.exceptions import CoordinationUnavailable, ResultUnreadable
+from singleflight_app.domain.flight import NO_RESULT, Settled, StoredResult
 from singleflight_app.domain.policy import StagePolicy
 from singleflight_app.engine.heartbeat import Lease
 from singleflight_app.engine.ports import BlobNotes, Blobs
@@ -70,11 +70,22 @@ class LargeResults:
         result = settled.result
         if result is None or not result.location or result.payload:
             return settled
+        payload = await rim.do(partial(self._get, result, max(within, LEAST_WAIT)), is_slow=True)
+        return replace(settled, result=result._replace(payload=payload or b""))
+
+    def at_hand(self, result: StoredResult, *, within: float) -> StoredResult:
+        """Return a result with its bytes, for a person who has `within` seconds; ResultUnreadable: its file is gone."""
+        if not result.location or result.payload:
+            return result
+        payload = self._get(result, within)
+        if payload is None:
+            raise ResultUnreadable(f"the file {result.location!r} of the stored result is gone from the storage")
+        return result._replace(payload=payload)
+
+    def _get(self, result: StoredResult, within: float) -> bytes | None:
         # Neither compression nor a seal makes it much longer.
         most = result.size + result.size // 100 + 1000
-        get = partial(self._blobs.get, result.location, most=most, within=max(within, LEAST_WAIT))
-        payload = await rim.do(get, is_slow=True)
-        return replace(settled, result=result._replace(payload=payload or b""))
+        return self._blobs.get(result.location, most=most, within=within)
 
     def discard(self, settled: Settled) -> None:
         """Delete what was written for an end that was refused."""

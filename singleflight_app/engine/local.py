@@ -111,6 +111,12 @@ class LocalFlight:
             while self._line:
                 self._line.popitem(last=False)[1].tell(Turn.AGAIN)
 
+    def cancel(self, settled: Settled) -> None:
+        """Tell all in line that the flight was cancelled by hand: none of them may begin it anew."""
+        with self._lock:
+            self.mark()
+            self.publish(Shared(settled, Role.OWNER, Layer.CALL))
+
     def hand_over(self) -> None:
         """Leave the lead to the next in line."""
         with self._lock:

@@ -19,8 +19,9 @@ from typing import Protocol
 
 from singleflight_app.domain.exceptions import seconds
 from singleflight_app.domain.policy import StagePolicy
-from singleflight_app.domain.purging import Purged, PurgedBatch, PurgePlan
+from singleflight_app.domain.purging import NOTHING, Purged, PurgedBatch, PurgePlan
 from singleflight_app.domain.records import ExpiredFlight
+from singleflight_app.engine.erasing import EraseStore, Floors, erase
 from singleflight_app.engine.failures import LOST_MESSAGE
 from singleflight_app.engine.large import LargeResults
 from singleflight_app.engine.ports import FlightQueue
@@ -32,7 +33,7 @@ logger = logging.getLogger("singleflight_app")
 DeleteBatch = Callable[[PurgePlan, datetime | None], PurgedBatch]
 
 
-class PurgeStore(Protocol):
+class PurgeStore(EraseStore, Protocol):
     """Deletes one batch in one commit, oldest first, from `since` on, passing over locked rows."""
 
     def purge_flights(self, plan: PurgePlan, since: datetime | None, /) -> PurgedBatch:
@@ -43,16 +44,24 @@ class PurgeStore(Protocol):
 
 
 def purge(
-    store: PurgeStore, large: LargeResults, plan: PurgePlan, *, monotonic: Callable[[], float] = time.monotonic
+    store: PurgeStore,
+    large: LargeResults,
+    plan: PurgePlan,
+    *,
+    floors: Floors,
+    monotonic: Callable[[], float] = time.monotonic,
 ) -> Iterator[Purged]:
-    """Delete what `plan` names, and files that no flight needs; yields the sum so far, first before any batch."""
+    """Delete what `plan` names, and files that no flight needs; yields the sum so far, first before any batch.
+
+    CoordinationUnavailable: a server gave no answer; what was yielded before stays deleted.
+    """
     ends_at = float("inf") if plan.max_seconds is None else monotonic() + plan.max_seconds
     steps = chain(
-        _flights(store, large, plan),
-        (Purged(0, batch.deleted, 0, is_complete=False) for batch in _batches(store.purge_events, plan)),
-        (Purged(0, 0, count, is_complete=False) for count in large.remove_orphans(plan.batch_size)),
+        erase(store, floors, large, plan) if plan.walks else _flights(store, large, plan),
+        _events(store, plan) if plan.scope is None else (),
+        (NOTHING._replace(blobs=count) for count in large.remove_orphans(plan.batch_size)),
     )
-    total = Purged(0, 0, 0, is_complete=False)
+    total = NOTHING
     yield total
     for step in steps:
         total = total.plus(step)
@@ -62,10 +71,15 @@ def purge(
     yield total._replace(is_complete=True)
 
 
+def _events(store: PurgeStore, plan: PurgePlan) -> Iterator[Purged]:
+    """Delete old audit rows; those of one scope can't be told from others, for they don't hold it."""
+    return (NOTHING._replace(events=batch.deleted) for batch in _batches(store.purge_events, plan))
+
+
 def _flights(store: PurgeStore, large: LargeResults, plan: PurgePlan) -> Iterator[Purged]:
     """Delete rows, and then the files that held their results."""
     for batch in _batches(store.purge_flights, plan):
-        yield Purged(batch.deleted, 0, large.remove(batch.locations), is_complete=False)
+        yield NOTHING._replace(flights=batch.deleted, blobs=large.remove(batch.locations))
 
 
 def _batches(delete: DeleteBatch, plan: PurgePlan) -> Iterator[PurgedBatch]:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from singleflight_app.domain.exceptions import seconds
-from singleflight_app.domain.flight import NO_USAGE, Settled
+from singleflight_app.domain.flight import BY_HAND, NO_USAGE, Settled
 from singleflight_app.domain.records import FlightSnapshot, Ticket
 from singleflight_app.domain.states import Layer, Role, Status
 from singleflight_app.engine.call import Asked, Call, Ended, Granted
@@ -22,7 +22,7 @@ from singleflight_app.engine.heartbeat import Lease
 from singleflight_app.engine.limits import Slot
 from singleflight_app.engine.replaying import copy_of
 from singleflight_app.engine.rim import Steps
-from singleflight_app.engine.settling import Settling
+from singleflight_app.engine.settling import Settling, is_cancelled
 from singleflight_app.telemetry.signals import announce, flight_degraded
 
 R = TypeVar("R")
@@ -121,7 +121,7 @@ class Owning:
         lease = _lease_of(call, granted)
         flight.flight_id, flight.generation = lease.flight_id, lease.generation
         lease.run_until = self._monotonic() + seconds(call.policy.execution_timeout)
-        lease.on_timeout, lease.on_lost, lease.on_gone = end_hung, flight.retire, end_gone
+        lease.on_timeout, lease.on_lost, lease.on_gone = end_hung, partial(_end_line, asked, lease), end_gone
         return lease
 
     async def _refused(
@@ -136,7 +136,7 @@ class Owning:
         own = Ended(end.shared, Role.OWNER, Layer.CALL, end.error, end.copy)
         if row is None:
             return own
-        if row.generation == lease.generation and row.status == Status.CANCELLED:
+        if is_cancelled(row, lease):
             return replace(own, settled=row.settled(), error=None, copy=None)
         if not lease.is_timed_out and row.generation > lease.generation:
             newer = await follow_newer()
@@ -144,6 +144,14 @@ class Owning:
             if newer is not None and copy is not None:
                 return Ended(newer, Role.FOLLOWER, Layer.DATABASE, copy=copy)
         return replace(own, settled=replace(end.shared, superseded=True))
+
+
+def _end_line(asked: Asked[Any], lease: Lease, reason: str) -> None:
+    """Tell those in line of a lost lease what to do: of a cancelled flight the end is known, else they ask again."""
+    if reason == "cancelled":
+        asked.flight.cancel(Settled(lease.flight_id, lease.generation, Status.CANCELLED, failure=BY_HAND))
+    else:
+        asked.flight.retire()
 
 
 def _allow_storing(lease: Lease) -> None:

@@ -108,6 +108,7 @@ class FlightQueue(Protocol):
         arguments: Mapping[str, str] | None = None,
         grace: float = 0.0,
         is_fresh: bool = False,
+        actor: str = "",
     ) -> FlightSnapshot | None:
         """Make a settled or expired flight pending again."""
 
@@ -116,6 +117,15 @@ class FlightQueue(Protocol):
 
     def lose(self, flight_id: int, generation: int, *, ttl: float, message: str, grace: float = 0.0) -> bool:
         """Settle an expired flight as lost; False: it moved meanwhile."""
+
+    def cancel(self, flight_id: int, generation: int, *, actor: str, ttl: float) -> Forgotten | None:
+        """End a pending or running generation by hand; None: it has ended otherwise, or moved."""
+
+    def allow_retry(self, flight_id: int, generation: int, *, actor: str) -> Forgotten | None:
+        """Let whoever asks next call again after a failure; None: it is past, forgotten or replaced."""
+
+    def send_again(self, flight_id: int, generation: int, *, actor: str) -> bool:
+        """Mark a pending generation as sent again; False: it needs no worker any more."""
 
     def expired(self, limit: int) -> list[ExpiredFlight]:
         """Return running flights whose lease is over, oldest first."""

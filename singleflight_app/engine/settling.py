@@ -15,7 +15,7 @@ from singleflight_app.domain.exceptions import CoordinationUnavailable, seconds
 from singleflight_app.domain.flight import NO_USAGE, Failure, Settled, Usage
 from singleflight_app.domain.keys import FlightKey
 from singleflight_app.domain.policy import StagePolicy
-from singleflight_app.domain.records import Hint, Ticket
+from singleflight_app.domain.records import FlightSnapshot, Hint, Ticket
 from singleflight_app.domain.states import Layer, Role, Status
 from singleflight_app.engine import threads
 from singleflight_app.engine.call import Asked, Verdict
@@ -77,7 +77,7 @@ class Settling:
             self.heartbeat.release(lease)  # interrupted: the lease runs out by itself
             raise
         if verdict.is_refused:
-            asked.flight.retire()
+            _end_line(asked, lease, verdict.row)
             self.heartbeat.release(lease)
             self._large.discard(written)
             if verdict.row is None:
@@ -101,7 +101,7 @@ class Settling:
         verdict = self._settle(lease, end)
         if not verdict.is_refused:
             flight.publish(Shared(end, Role.OWNER, Layer.CALL))
-        flight.retire()
+        _end_line(asked, lease, verdict.row)
         if verdict.is_stored:
             self._announce_settled(lease, end, seconds(lease.policy.execution_timeout))
             self._tell(lease)
@@ -177,7 +177,7 @@ class Settling:
         if is_forgotten is not None:
             return Verdict(is_stored=True, is_forgotten=is_forgotten)
         row = self._store.read(lease.flight_id)
-        if row is not None and row.generation == lease.generation and row.status == settled.status:
+        if row is not None and row.generation == lease.generation and _is_of(row, settled):
             return Verdict(is_stored=True, is_forgotten=row.forgotten)  # an earlier try's reply was lost
         return Verdict(is_refused=True, row=row)
 
@@ -218,6 +218,29 @@ class Settling:
             usage=settled.usage,
             is_call=lease.has_begun,
         )
+
+
+def _end_line(asked: Asked[Any], lease: Lease, row: FlightSnapshot | None) -> None:
+    """Let those in line ask again, unless the row tells that what they wait for was cancelled."""
+    if row is not None and is_cancelled(row, lease):
+        asked.flight.cancel(row.settled())
+    asked.flight.retire()
+
+
+def is_cancelled(row: FlightSnapshot, lease: Lease) -> bool:
+    """Tell whether the lease's own generation was cancelled."""
+    return row.generation == lease.generation and row.status == Status.CANCELLED
+
+
+def _is_of(row: FlightSnapshot, settled: Settled) -> bool:
+    """Tell whether a row has this end of its generation, and not one by hand or by the sweep.
+
+    A release is retryable, and what is cancelled by hand is not; of a failure an operator may have changed that.
+    """
+    failure = settled.failure
+    if row.status != settled.status or row.error_type != ("" if failure is None else failure.error_type):
+        return False
+    return settled.status is not Status.CANCELLED or row.retryable == (failure is not None and failure.retryable)
 
 
 def ttl_of(settled: Settled, policy: StagePolicy) -> float:

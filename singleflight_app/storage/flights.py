@@ -8,7 +8,7 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from singleflight_app.domain.exceptions import seconds
-from singleflight_app.domain.flight import NO_RESULT, Failure, Settled
+from singleflight_app.domain.flight import BY_HAND, NO_RESULT, Failure, Settled
 from singleflight_app.domain.keys import FlightKey
 from singleflight_app.domain.policy import StagePolicy
 from singleflight_app.domain.records import (
@@ -92,12 +92,13 @@ class PostgresFlights:
         arguments: Mapping[str, str] | None = None,
         grace: float = 0.0,
         is_fresh: bool = False,
+        actor: str = "",
     ) -> FlightSnapshot | None:
         """Make a settled or expired flight pending again; None: it moved meanwhile."""
         stored = None if arguments is None else Jsonb(dict(arguments))
         pending_timeout = seconds(policy.pending_timeout)
         is_open = _open_flight(row, grace=grace, pending_timeout=pending_timeout, is_fresh=is_fresh)
-        rows = self._run("queue_flight", {**is_open, "kind": kind, "arguments": stored})
+        rows = self._run("queue_flight", {**is_open, "kind": kind, "arguments": stored, "actor": actor})
         return FlightSnapshot._make(rows[0]) if rows else None
 
     def read(self, flight_id: int) -> FlightSnapshot | None:
@@ -183,10 +184,25 @@ class PostgresFlights:
         )
         return Forgotten._make(rows[0]) if rows else None
 
-    def expire_lease(self, flight_id: int, *, actor: str) -> Forgotten | None:
+    def expire_lease(self, flight_id: int, *, actor: str, generation: int | None = None) -> Forgotten | None:
         """End a running flight's lease by hand; None: it is not running."""
-        rows = self._run("expire_lease", {"flight_id": flight_id, "actor": actor})
+        rows = self._run("expire_lease", {"flight_id": flight_id, "generation": generation, "actor": actor})
         return Forgotten._make((*rows[0], False)) if rows else None
+
+    def cancel(self, flight_id: int, generation: int, *, actor: str, ttl: float) -> Forgotten | None:
+        """End a pending or running generation by hand; None: it has ended otherwise, or moved."""
+        parameters = {"flight_id": flight_id, "generation": generation, "actor": actor}
+        rows = self._run("cancel_flight", {**parameters, "ttl": ttl, "message": BY_HAND.message})
+        return Forgotten._make(rows[0]) if rows else None
+
+    def allow_retry(self, flight_id: int, generation: int, *, actor: str) -> Forgotten | None:
+        """Let whoever asks next call again after a failure; None: it is past, forgotten or replaced."""
+        rows = self._run("allow_retry", {"flight_id": flight_id, "generation": generation, "actor": actor})
+        return Forgotten._make(rows[0]) if rows else None
+
+    def send_again(self, flight_id: int, generation: int, *, actor: str) -> bool:
+        """Mark a pending generation as sent again; False: it needs no worker any more."""
+        return bool(self._run("send_again", {"flight_id": flight_id, "generation": generation, "actor": actor}))
 
     def expired(self, limit: int) -> list[ExpiredFlight]:
         """Return running flights whose lease is over, oldest first."""

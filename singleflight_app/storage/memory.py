@@ -6,8 +6,9 @@ Bounded in flights and in bytes of results: the flights that settled first go fi
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 
-from singleflight_app.domain.flight import OWNER_LOST, Failure, Settled
+from singleflight_app.domain.flight import BY_HAND, OWNER_LOST, Failure, Settled
 from singleflight_app.domain.keys import FlightKey
 from singleflight_app.domain.policy import StagePolicy
 from singleflight_app.domain.records import (
@@ -19,7 +20,7 @@ from singleflight_app.domain.records import (
     LeaseState,
     StoredArguments,
 )
-from singleflight_app.domain.states import Claim, Status
+from singleflight_app.domain.states import LIVE, Claim, Status
 from singleflight_app.storage.memory_row import MemoryRow
 
 _AGAIN = {Claim.OWNER_TAKEOVER, Claim.OWNER_RETRY}
@@ -92,6 +93,7 @@ class MemoryFlights:
         arguments: Mapping[str, str] | None = None,
         grace: float = 0.0,
         is_fresh: bool = False,
+        actor: str = "",
     ) -> FlightSnapshot | None:
         """Make a settled or expired flight pending again; None: it moved."""
         with self._lock:
@@ -173,16 +175,48 @@ class MemoryFlights:
             if not row.has_outcome(self._monotonic()):
                 return None
             already, row.forgotten = row.forgotten, True
-            return Forgotten(row.flight_id, row.generation, row.key.digest, row.key.stage, already)
+            return row.moved(already=already)
 
-    def expire_lease(self, flight_id: int, *, actor: str) -> Forgotten | None:
+    def expire_lease(self, flight_id: int, *, actor: str, generation: int | None = None) -> Forgotten | None:
         """End a running flight's lease by hand; None: it is not running."""
         with self._lock:
             row = self._by_id.get(flight_id)
-            if row is None or row.status is not Status.RUNNING:
+            if row is None or row.status is not Status.RUNNING or generation not in {None, row.generation}:
                 return None
             row.lease_until, row.owner = self._monotonic(), ""
-            return Forgotten(row.flight_id, row.generation, row.key.digest, row.key.stage, already=False)
+            return row.moved(already=False)
+
+    def cancel(self, flight_id: int, generation: int, *, actor: str, ttl: float) -> Forgotten | None:
+        """End a pending or running generation by hand; None: it has ended otherwise, or moved."""
+        with self._lock:
+            row = self._at(flight_id, generation)
+            if row is None or (row.status not in LIVE and not row.is_cancelled_by_hand):
+                return None
+            already = row.is_cancelled_by_hand
+            if not already:
+                row.status, row.failure = Status.CANCELLED, BY_HAND
+                self._end(row, ttl)
+            return row.moved(already=already)
+
+    def allow_retry(self, flight_id: int, generation: int, *, actor: str) -> Forgotten | None:
+        """Let whoever asks next call again after a failure; None: it is past, forgotten or replaced."""
+        with self._lock:
+            row, now = self._at(flight_id, generation), self._monotonic()
+            if row is None or not row.status.is_failure or row.forgotten or not row.has_outcome(now):
+                return None
+            already = row.is_due(now)
+            if not already and row.failure is not None:
+                row.failure, row.retry_from = replace(row.failure, retryable=True), now
+            return row.moved(already=already)
+
+    def send_again(self, flight_id: int, generation: int, *, actor: str) -> bool:
+        """Mark a pending generation as sent again; False: it needs no worker any more."""
+        with self._lock:
+            row = self._at(flight_id, generation)
+            if row is None or not _is_pending(row):
+                return False
+            row.sent_at = self._monotonic()
+            return True
 
     def expired(self, limit: int) -> list[ExpiredFlight]:
         """Return running flights whose lease is over, oldest first."""
@@ -252,6 +286,10 @@ class MemoryFlights:
         if held is None or (held.generation, held.status) != (row.generation, row.status):
             return None
         return held
+
+    def _at(self, flight_id: int, generation: int) -> MemoryRow | None:
+        row = self._by_id.get(flight_id)
+        return None if row is None or row.generation != generation else row
 
     def _held(self, flight_id: int | None, generation: int | None, owner: str) -> MemoryRow | None:
         row = self._by_id.get(flight_id or 0)

@@ -8,7 +8,7 @@ from singleflight_app.domain.exceptions import seconds
 from singleflight_app.domain.flight import NO_RESULT, NO_USAGE, Failure, StoredResult, Usage
 from singleflight_app.domain.keys import FlightKey
 from singleflight_app.domain.policy import StagePolicy
-from singleflight_app.domain.records import ExpiredFlight, FlightSnapshot, LeaseState
+from singleflight_app.domain.records import ExpiredFlight, FlightSnapshot, Forgotten, LeaseState
 from singleflight_app.domain.states import Status
 
 _ids = itertools.count(1)
@@ -51,8 +51,17 @@ class MemoryRow:
             return self.is_leaseless(now - grace)
         if self.status is Status.PENDING:
             return starts_pending or self.created_at <= now - seconds(policy.pending_timeout)
-        is_due = self.failure is not None and self.failure.retryable and _is_past(self.retry_from, now)
-        return self.status is Status.CANCELLED or self.forgotten or is_fresh or _is_past(self.expires, now) or is_due
+        is_past = _is_past(self.expires, now)
+        return self.status is Status.CANCELLED or self.forgotten or is_fresh or is_past or self.is_due(now)
+
+    def is_due(self, now: float) -> bool:
+        """It failed, and may be called again."""
+        return self.failure is not None and self.failure.retryable and _is_past(self.retry_from, now)
+
+    @property
+    def is_cancelled_by_hand(self) -> bool:
+        """It was cancelled, and not released by its owner."""
+        return self.status is Status.CANCELLED and not (self.failure is not None and self.failure.retryable)
 
     def is_leaseless(self, now: float) -> bool:
         """It runs, and its owner's lease is over."""
@@ -63,6 +72,10 @@ class MemoryRow:
         if self.status in {Status.PENDING, Status.CANCELLED}:
             return False
         return self.status is Status.RUNNING or not _is_past(self.expires, now)
+
+    def moved(self, *, already: bool) -> Forgotten:
+        """Return what a move by hand tells of it."""
+        return Forgotten(self.flight_id, self.generation, self.key.digest, self.key.stage, already)
 
     def end(self, now: float, ttl: float) -> None:
         """Replay what it came to for `ttl` seconds; it needs no worker any more."""

@@ -237,14 +237,25 @@ class Database:
         return alias["NAME"], alias["HOST"], alias["PORT"], alias["USER"]
 
     def _connection_parameters(self) -> dict[str, Any]:
-        # Asked for at each new connection, so that a rotated password is taken up.
-        parameters = {"connect_timeout": 2, **connections[self._settings.database].get_connection_params()}
-        # Django's adapters would read jsonb as str; its cursors belong to its wrapper.
-        for name in ("context", "cursor_factory"):
-            parameters.pop(name, None)
-        parameters["prepare_threshold"] = None if self._settings.prepare_statements is False else 1
-        parameters["autocommit"] = True
-        return parameters
+        threshold = None if self._settings.prepare_statements is False else 1
+        return {**_parameters(self._settings), "prepare_threshold": threshold}
+
+
+def dial(settings: Settings) -> BoundedConnection:
+    """Return a connection of one's own, outside of every pool, as the app's are: for whoever looks at the server.
+
+    It prepares no statement; psycopg.Error: nobody answered within about 2 s.
+    """
+    return BoundedConnection.connect(**{**_parameters(settings), "prepare_threshold": None})
+
+
+def _parameters(settings: Settings) -> dict[str, Any]:
+    # Asked for at each new connection, so that a rotated password is taken up.
+    parameters = {"connect_timeout": 2, **connections[settings.database].get_connection_params()}
+    # Django's adapters would read jsonb as str; its cursors belong to its wrapper.
+    for name in ("context", "cursor_factory"):
+        parameters.pop(name, None)
+    return {**parameters, "autocommit": True}
 
 
 def _prepare_nothing_behind_a_proxy(connection: BoundedConnection) -> None:

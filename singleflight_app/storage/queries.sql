@@ -165,8 +165,8 @@ with o as materialized ({open_flight}), queued as (
     from o where f.id = o.id
     returning f.digest, f.stage, {flight_columns}
 ), ev as (
-    insert into singleflight_flightevent (flight_id, digest, stage, generation, kind)
-    select q.id, q.digest, q.stage, q.generation, %(kind)s::text from queued q
+    insert into singleflight_flightevent (flight_id, digest, stage, generation, kind, actor)
+    select q.id, q.digest, q.stage, q.generation, %(kind)s::text, %(actor)s::text from queued q
 )
 select {flight_columns_of_granted} from queued f
 
@@ -228,7 +228,8 @@ select s.forgotten from settled s
 -- The audit row of a refused settle, once per generation. No row: it was recorded before, or the flight is gone.
 insert into singleflight_flightevent (flight_id, digest, stage, generation, kind, owner, detail)
 select f.id, f.digest, f.stage, %(generation)s::bigint, 'fenced', %(owner)s::text,
-    'generation ' || f.generation || ' holds the flight'
+    case when f.generation = %(generation)s::bigint then 'the flight was ' || f.status
+        else 'generation ' || f.generation || ' holds the flight' end
 from singleflight_flight f
 where f.id = %(flight_id)s::bigint
   and not exists (
@@ -262,12 +263,69 @@ select x.id, x.generation, x.digest, x.stage, x.already from forgotten x
 with expired as (
     update singleflight_flight f set lease_expires_at = clock_timestamp(), owner = ''
     where f.id = %(flight_id)s::bigint and f.status = 'running'
+      and (%(generation)s::bigint is null or f.generation = %(generation)s::bigint)
     returning f.id, f.digest, f.stage, f.generation
 ), ev as (
     insert into singleflight_flightevent (flight_id, digest, stage, generation, kind, actor)
     select e.id, e.digest, e.stage, e.generation, 'expired', %(actor)s::text from expired e
 )
 select e.id, e.generation, e.digest, e.stage from expired e
+
+-- name: cancel_flight
+-- pending or running -> cancelled, by hand. Not retryable, unlike one that its owner released: those who wait for it are
+-- told of it, and begin nothing. The last column tells that it was so before: a try whose reply was lost is sent again.
+-- No row: the generation has ended otherwise, or another one holds the flight.
+with c as materialized (
+    select f.id, f.generation, f.digest, f.stage, f.owner, f.status = 'cancelled' as already
+    from singleflight_flight f
+    where f.id = %(flight_id)s::bigint and f.generation = %(generation)s::bigint
+      and (f.status in ('pending', 'running') or (f.status = 'cancelled' and not f.retryable))
+    for update
+), cancelled as (
+    update singleflight_flight f set
+        status = 'cancelled', settled_at = clock_timestamp(), lease_expires_at = null, arguments = null,
+        expires_at = clock_timestamp() + make_interval(secs => %(ttl)s::float8), retry_at = null, retryable = false,
+        error_type = 'singleflight_app.FlightCancelled', error_message = %(message)s::text
+    from c where f.id = c.id and not c.already
+    returning f.id
+), ev as (
+    insert into singleflight_flightevent (flight_id, digest, stage, generation, kind, owner, actor)
+    select c.id, c.digest, c.stage, c.generation, 'cancelled', c.owner, %(actor)s::text from c where not c.already
+)
+select c.id, c.generation, c.digest, c.stage, c.already from c
+
+-- name: allow_retry
+-- failed or timed_out, in its TTL -> the same, with a retry due now, by hand. The last column tells that one was due.
+-- No row: the failure is past, forgotten or replaced, or no failure.
+with c as materialized (
+    select f.id, f.generation, f.digest, f.stage,
+        coalesce(f.retryable and f.retry_at <= clock_timestamp(), false) as already
+    from singleflight_flight f
+    where f.id = %(flight_id)s::bigint and f.generation = %(generation)s::bigint
+      and f.status in ('failed', 'timed_out') and not f.forgotten and f.expires_at > clock_timestamp()
+    for update
+), allowed as (
+    update singleflight_flight f set retryable = true, retry_at = clock_timestamp()
+    from c where f.id = c.id and not c.already
+    returning f.id
+), ev as (
+    insert into singleflight_flightevent (flight_id, digest, stage, generation, kind, actor)
+    select c.id, c.digest, c.stage, c.generation, 'retry_allowed', %(actor)s::text from c where not c.already
+)
+select c.id, c.generation, c.digest, c.stage, c.already from c
+
+-- name: send_again
+-- pending -> pending, marked as sent, by hand.
+-- No row: the generation needs no worker any more.
+with sent as (
+    update singleflight_flight f set sent_at = clock_timestamp()
+    where f.id = %(flight_id)s::bigint and f.generation = %(generation)s::bigint and f.status = 'pending'
+    returning f.id, f.digest, f.stage, f.generation
+), ev as (
+    insert into singleflight_flightevent (flight_id, digest, stage, generation, kind, actor)
+    select s.id, s.digest, s.stage, s.generation, 'sent_again', %(actor)s::text from sent s
+)
+select s.id, s.generation, s.digest, s.stage from sent s
 
 -- name: lose_flight
 -- running with its lease over (the sweep's grace included) -> failed, as lost.
@@ -324,6 +382,30 @@ select f.stage, count(*) filter (where f.status = 'running'),
 from singleflight_flight f where f.status in ('pending', 'running')
 group by f.stage order by f.stage
 
+-- name: watch_flights
+-- Live flights for an operator's eyes, stuck ones first: running with the lease over, or pending past the stage's
+-- pending_timeout. No row never comes: where none is live, the time stands alone.
+select t.at, w.* from (select clock_timestamp() as at) t left join (
+    select l.* from (
+        select f.id, f.stage, f.status, f.owner,
+            extract(epoch from clock_timestamp() - f.created_at)::float8,
+            extract(epoch from clock_timestamp() - f.heartbeat_at)::float8,
+            extract(epoch from f.lease_expires_at - clock_timestamp())::float8,
+            f.generation, f.attempts, f.joins, f.progress,
+            case f.status when 'running' then f.lease_expires_at <= clock_timestamp()
+                else f.created_at <= clock_timestamp()
+                    - make_interval(secs => coalesce(p.pending_timeout, %(timeout)s::float8))
+            end as is_stuck
+        from singleflight_flight f
+        left join unnest(%(policies)s::text[], %(timeouts)s::float8[]) as p (stage, pending_timeout)
+            on p.stage = f.stage
+        where f.status in ('pending', 'running') and (%(stages)s::text[] is null or f.stage = any(%(stages)s::text[]))
+    ) l (id, stage, status, owner, age, since_beat, lease_left, generation, attempts, joins, progress, is_stuck)
+    where l.is_stuck or not %(only_stuck)s::bool
+    order by l.is_stuck desc, l.id limit %(limit)s::bigint
+) w on true
+order by w.is_stuck desc, w.id
+
 -- fragment: expired_flights_from
 -- Flights of settled statuses that expired long enough ago, of some stages or all (null). A live status in the list
 -- changes nothing. The time is asked once, in a subquery: asked per row, it could not bound a walk of the index.
@@ -367,6 +449,65 @@ select count(*) from (select {expired_flights_from} limit %(limit)s::bigint) as 
 -- name: count_expired_events
 -- What purge_events would delete in the end, counted up to a limit.
 select count(*) from (select {old_events_from} limit %(limit)s::bigint) as old
+
+-- fragment: next_flights
+-- The next rows of a walk by id, and those among them that are of a scope and of some stages (null: all). A stretch ends
+-- at the limit's last match, else at the window's last row: no statement looks at more, whatever there is.
+looked as materialized (
+    select f.id, f.stage, f.scope from singleflight_flight f where f.id > %(after)s::bigint
+    order by f.id limit %(window)s::bigint
+), chosen as materialized (
+    select l.id from looked l
+    where (%(scope)s::text is null or l.scope = %(scope)s::text)
+      and (%(stages)s::text[] is null or l.stage = any(%(stages)s::text[]))
+    order by l.id limit %(limit)s::bigint
+), stretch as (
+    select case when count(*) = %(limit)s::bigint then max(c.id) else (select max(l.id) from looked l) end as until,
+        count(*) as matched
+    from chosen c
+)
+
+-- fragment: doomed_from
+-- Those of `chosen` that go: settled, and expired long enough ago, or settled so with `unexpired`.
+from singleflight_flight f join chosen c on c.id = f.id
+where f.status = any(%(statuses)s::text[]) and f.status not in ('pending', 'running')
+  and case when %(unexpired)s::bool then f.settled_at <= clock_timestamp() - %(older_than)s::interval
+      else f.expires_at <= clock_timestamp() - %(keep)s::interval end
+
+-- name: retire_flights
+-- settled -> the same, marked forgotten if in its TTL: nobody is answered by it any more, and the floors can be raised
+-- before it goes. No row never comes: a stretch without a flight to delete has nulls, and the last one no end.
+with {next_flights}, doomed as materialized (
+    select f.id, f.generation, f.digest, f.forgotten as already,
+        f.status <> 'cancelled' and f.expires_at > clock_timestamp() as is_replayable
+    {doomed_from} for update of f skip locked
+), forgotten as (
+    update singleflight_flight f set forgotten = true from doomed d
+    where f.id = d.id and d.is_replayable and not d.already
+    returning f.id, f.digest, f.stage, f.generation
+), ev as (
+    insert into singleflight_flightevent (flight_id, digest, stage, generation, kind, actor)
+    select x.id, x.digest, x.stage, x.generation, 'forgotten', %(actor)s::text from forgotten x
+)
+select s.until, s.matched, d.id, d.generation, d.digest, d.is_replayable from stretch s left join doomed d on true
+
+-- name: erase_flights
+-- settled -> gone, at its generation; its audit rows stay. Returns how many, and the files that held their results.
+-- Count 0: they began anew meanwhile, or somebody holds them.
+with due as (
+    select * from unnest(%(flight_ids)s::bigint[], %(generations)s::bigint[]) as d (id, generation)
+), doomed as materialized (
+    select f.id from singleflight_flight f join due d on d.id = f.id and d.generation = f.generation
+    where f.status not in ('pending', 'running') for update of f skip locked
+), gone as (
+    delete from singleflight_flight f using doomed where f.id = doomed.id returning f.result_location
+)
+select count(*), coalesce(array_agg(result_location) filter (where result_location <> ''), '{}') from gone
+
+-- name: count_doomed_flights
+-- What retire_flights would look at and find in its next stretch. No row never comes; the last stretch has no end.
+with {next_flights}
+select s.until, s.matched, (select count(*) {doomed_from}) from stretch s
 
 -- name: note_blob
 -- The name of a file that is about to be written for a generation. No row never comes: a name that is there was noted

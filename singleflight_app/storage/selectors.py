@@ -1,69 +1,96 @@
 """Reads for people and dashboards, through the ORM on the app's own database alias.
 
-Nothing here is needed to coordinate, and no read is unbounded: lists reach back a fixed number of rows,
-counts stop at a limit, and what no index finds is looked for among the newest rows only.
+Nothing here is needed to coordinate, and no read is unbounded: counts stop at a limit, and what belongs to one flight
+is found by an index. Lists of flights are in `newest`. Ages are by the database clock, which judges the leases.
 """
 
 import re
-from collections.abc import Collection
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from django.db import connections
-from django.db.models import DurationField, ExpressionWrapper, F, QuerySet
-from django.db.models.functions import Now
+from django.db.models import BooleanField, Case, DateTimeField, DurationField, ExpressionWrapper, F, Q, QuerySet, When
+from django.db.models import Value as Constant
+from django.db.models.functions import Coalesce, Now
 
 from singleflight_app.conf import get_settings
-from singleflight_app.domain.states import LIVE, Status
+from singleflight_app.domain.exceptions import seconds
+from singleflight_app.domain.policy import StagePolicy
+from singleflight_app.domain.states import Status
 from singleflight_app.models import Flight, FlightEvent, StageStat
 
 if TYPE_CHECKING:
     from django_stubs_ext import WithAnnotations
 
-#: a list of settled flights reaches back this many rows per status
-VIEW_DEPTH = 10_000
-#: a search by scope looks at the live flights and at this many of the newest rows
-SEARCH_DEPTH = 100_000
-SEARCH_MATCHES = 1000
 EVENTS_SHOWN = 200
-#: above, a count is the planner's estimate; no view of some statuses reaches it
-EXACT_COUNT_MAX = 3 * VIEW_DEPTH
+#: above, a count is the planner's estimate
+EXACT_COUNT_MAX = 30_000
 
 _DIGEST_HEX = re.compile("[0-9a-fA-F]{64}")
 _ID = re.compile("[0-9]{1,18}")
 
 
-class HeartbeatAge(TypedDict):
-    """What `flights` adds to a row."""
+class Seen(TypedDict):
+    """What `flights` adds to a row: how long ago and how far ahead its times lay when it was read."""
 
-    heartbeat_age: timedelta | None  #: by the database clock, which judges the lease
+    seen_at: datetime
+    age: timedelta  #: since it was granted, or asked for while nobody was
+    heartbeat_age: timedelta | None
+    lease_remaining: timedelta | None  #: below zero: over
+    outcome_remaining: timedelta | None
+    retry_remaining: timedelta | None
+    duration: timedelta | None  #: from the grant to the end
+    is_stuck: bool  #: it runs without a lease, or waits for a worker longer than `pending_timeout`
 
 
-def flights() -> "QuerySet[WithAnnotations[Flight, HeartbeatAge]]":
+def flights() -> "QuerySet[WithAnnotations[Flight, Seen]]":
     """Return all flights without the bytes of their results and arguments."""
-    age = ExpressionWrapper(Now() - F("heartbeat_at"), output_field=DurationField())
     rows = Flight.objects.using(get_settings().database)
-    return rows.defer("result", "arguments").annotate(heartbeat_age=age)
+    return rows.defer("result", "arguments").annotate(
+        seen_at=Now(),
+        age=_duration(Now() - Coalesce("started_at", "created_at")),
+        heartbeat_age=_duration(Now() - F("heartbeat_at")),
+        lease_remaining=_duration(F("lease_expires_at") - Now()),
+        outcome_remaining=_duration(F("expires_at") - Now()),
+        retry_remaining=_duration(F("retry_at") - Now()),
+        duration=_duration(F("settled_at") - F("started_at")),
+        is_stuck=ExpressionWrapper(stuck(), output_field=BooleanField()),
+    )
 
 
-def having(rows: QuerySet[Flight], statuses: Collection[Status]) -> QuerySet[Flight]:
-    """Return those of `rows` that are among the newest `VIEW_DEPTH` of each status."""
-    # One short walk down the (status, -generation) index per status. Left to filter by several statuses in the order
-    # of ids, PostgreSQL may walk the whole table when the matching rows are old.
-    newest = [_rows().filter(status=status).order_by("-generation").values("pk")[:VIEW_DEPTH] for status in statuses]
-    if not connections[get_settings().database].features.supports_slicing_ordering_in_compound:
-        return rows.filter(status__in=statuses)
-    return rows.filter(pk__in=newest[0].union(*newest[1:], all=True))
+def stuck() -> Q:
+    """Return the condition of flights that wait for a sweep or a caller: nobody runs them any more, or ever did."""
+    settings = get_settings()
+    usual = _pending_timeout(settings.defaults)
+    others = [
+        When(stage=stage, then=Constant(_pending_timeout(policy)))
+        for stage, policy in settings.stages.items()
+        if _pending_timeout(policy) != usual
+    ]
+    limit: Any = Case(*others, default=Constant(usual), output_field=DurationField()) if others else Constant(usual)
+    too_old = ExpressionWrapper(Now() - limit, output_field=DateTimeField())
+    is_lost = Q(status=Status.RUNNING, lease_expires_at__lte=Now())
+    return is_lost | Q(status=Status.PENDING, created_at__lte=too_old)
 
 
-def matching(rows: QuerySet[Flight], text: str) -> QuerySet[Flight]:
-    """Return those of `rows` whose id, key digest (hexadecimal) or scope (in `SEARCH_DEPTH`) is `text`."""
-    found = set(_of_scope(text))
-    if _ID.fullmatch(text):
-        found.add(int(text))
+def younger_than(age: timedelta) -> Q:
+    """Return the condition of flights that were granted, or asked for while nobody was, within `age`."""
+    since = ExpressionWrapper(Now() - Constant(age), output_field=DateTimeField())
+    return Q(started_at__gte=since) | Q(started_at__isnull=True, created_at__gte=since)
+
+
+def owned_on(host: str) -> Q:
+    """Return the condition of flights whose owner is a process of this host."""
+    return Q(owner__startswith=f"{host}:")
+
+
+def identified(text: str) -> set[int]:
+    """Return the ids of the flights that `text` names by id or key digest (hexadecimal)."""
+    found = {int(text)} if _ID.fullmatch(text) else set()
     if _DIGEST_HEX.fullmatch(text):
-        found.update(_rows().filter(digest=bytes.fromhex(text)).values_list("pk", flat=True))
-    return rows.filter(pk__in=found)
+        rows = Flight.objects.using(get_settings().database)
+        found.update(rows.filter(digest=bytes.fromhex(text)).values_list("pk", flat=True))
+    return found
 
 
 def events_of(flight_id: int) -> QuerySet[FlightEvent]:
@@ -78,26 +105,23 @@ def stage_stats() -> QuerySet[StageStat]:
 
 
 def count(rows: QuerySet[Any]) -> int:
-    """Return how many rows there are: exact up to `EXACT_COUNT_MAX`, the table's estimate above."""
-    exact = rows.order_by().values("pk")[: EXACT_COUNT_MAX + 1].count()
+    """Return how many rows a whole table has: exact up to `EXACT_COUNT_MAX`, the planner's estimate above."""
     connection, table = connections[rows.db], rows.model._meta.db_table
-    if exact <= EXACT_COUNT_MAX or connection.vendor != "postgresql":
-        return exact
-    with connection.cursor() as cursor:
-        cursor.execute("select reltuples from pg_class where oid = %s::regclass", [table])
-        return max(exact, int(cursor.fetchone()[0]))
+    estimate = 0
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("select reltuples from pg_class where oid = %s::regclass", [table])
+            estimate = int(cursor.fetchone()[0])
+    if estimate > EXACT_COUNT_MAX:
+        return estimate
+    # The planner has not looked yet, or the table has grown since. In the order of the key, so that it is read by it.
+    exact = rows.order_by("-pk").values("pk")[: EXACT_COUNT_MAX + 1].count()
+    return exact if exact <= EXACT_COUNT_MAX else max(exact, estimate)
 
 
-def _rows() -> QuerySet[Flight]:
-    return Flight.objects.using(get_settings().database)
+def _duration(difference: Any) -> "ExpressionWrapper[Any]":  # noqa: ANN401  (Django's expressions have no common type)
+    return ExpressionWrapper(difference, output_field=DurationField())
 
 
-def _of_scope(scope: str) -> list[int]:
-    """Return the flights of a scope; it has no index, so two parts that have one are looked through."""
-    newest = _rows().order_by("-id").values_list("pk", flat=True).first() or 0
-    parts = (_rows().filter(status__in=LIVE), _rows().filter(pk__gt=newest - SEARCH_DEPTH))
-    return [
-        pk
-        for part in parts
-        for pk in part.filter(scope=scope).order_by("-id").values_list("pk", flat=True)[:SEARCH_MATCHES]
-    ]
+def _pending_timeout(policy: StagePolicy) -> timedelta:
+    return timedelta(seconds=seconds(policy.pending_timeout))

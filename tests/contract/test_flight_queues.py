@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from singleflight_app.domain.flight import OWNER_LOST, Failure
+from singleflight_app.domain.flight import BY_HAND, OWNER_LOST, Failure, Settled
 from singleflight_app.domain.records import Beat, Full
-from singleflight_app.domain.states import Claim
+from singleflight_app.domain.states import Claim, Status
 from tests.held import at_once, results
 from tests.kept import POLICY, KeptQueue, success
 from tests.rows import granted_in, row_in
@@ -291,3 +291,84 @@ def test_a_lease_that_is_ended_by_hand_fences_its_owner_at_once(queued: KeptQueu
     assert granted_in(queued.grant(row, Claim.OWNER_TAKEOVER)).takeovers == 1
     assert queued.queue.expire_lease(settled.flight_id, actor="mira") is None
     assert queued.queue.expire_lease(2**40, actor="mira") is None
+
+
+@pytest.mark.parametrize("state", ["pending", "running"])
+def test_a_flight_that_is_cancelled_has_ended_for_everybody(queued: KeptQueue, state: str) -> None:
+    """R8, R16: fenced, out of the queue, not retryable; told twice where it is done twice; anyone may begin anew."""
+    row = queued.submitted() if state == "pending" else queued.begun()
+
+    first, second = (queued.queue.cancel(row.flight_id, row.generation, actor="mira", ttl=60) for _ in range(2))
+
+    now = queued.read(row)
+    assert first is not None
+    assert second is not None
+    assert (first.flight_id, first.generation, first.stage, first.already, second.already) == (
+        *row[:2],
+        queued.stage,
+        False,
+        True,
+    )
+    assert (now.status, now.lease_remaining, now.settled().failure) == ("cancelled", None, BY_HAND)
+    assert queued.queue.arguments(row.flight_id) is None
+    assert queued.store.settle(success(row), owner="two", ttl=60) is None
+    assert queued.store.renew([Beat(row.flight_id, row.generation, 60)], owner="two") == set()
+    assert queued.start(row) is None
+    assert granted_in(queued.grant(now)).generation > row.generation
+
+
+def test_only_a_live_flight_of_that_generation_is_cancelled(queued: KeptQueue) -> None:
+    """Nor one that its owner released: a waiter takes that."""
+    settled, running = queued.settled(), queued.claimed()
+    left = Failure("singleflight_app.FlightCancelled", "left", retryable=True)
+    released = queued.settled(Settled(0, 0, Status.CANCELLED, failure=left))
+
+    for row in (
+        settled,
+        released,
+        running._replace(generation=running.generation - 1),
+        running._replace(flight_id=2**40),
+    ):
+        assert queued.queue.cancel(row.flight_id, row.generation, actor="mira", ttl=60) is None
+
+    assert queued.read(running).status == "running"
+    assert queued.read(released).retryable
+
+
+def test_a_failure_may_be_retried_by_hand(queued: KeptQueue) -> None:
+    """In its TTL, and not twice; a success never."""
+    refused = Failure("app.Refused", "refused", retryable=False)
+    failed, ended = queued.settled(Settled(0, 0, Status.FAILED, failure=refused)), queued.settled()
+
+    first, second = (queued.queue.allow_retry(failed.flight_id, failed.generation, actor="mira") for _ in range(2))
+
+    now = queued.read(failed)
+    assert first is not None
+    assert second is not None
+    assert (first.already, second.already, now.retryable) == (False, True, True)
+    assert granted_in(queued.grant(now, Claim.OWNER_RETRY)).attempts == failed.attempts + 1
+    assert queued.queue.allow_retry(failed.flight_id, failed.generation, actor="mira") is None
+    assert queued.queue.allow_retry(ended.flight_id, ended.generation, actor="mira") is None
+
+
+def test_a_failure_that_is_past_or_forgotten_needs_no_retry(queued: KeptQueue) -> None:
+    """Whoever asks starts anew."""
+    refused = Settled(0, 0, Status.FAILED, failure=Failure("app.Refused", "refused", retryable=False))
+    past, forgotten = queued.settled(refused), queued.settled(refused)
+    queued.store.forget(flight_id=forgotten.flight_id)
+
+    assert queued.queue.allow_retry(forgotten.flight_id, forgotten.generation, actor="mira") is None
+    queued.wait(61)
+    assert queued.queue.allow_retry(past.flight_id, past.generation, actor="mira") is None
+
+
+def test_a_message_that_is_sent_by_hand_is_not_sent_by_the_sweep_as_well(queued: KeptQueue) -> None:
+    """Only of a flight that waits for a worker."""
+    row, run = queued.submitted(), queued.begun()
+    queued.wait(30)
+
+    assert queued.queue.send_again(row.flight_id, row.generation, actor="mira")
+
+    assert row.flight_id not in queued.queue.unsent(spacing=30, limit=100)
+    assert not queued.queue.send_again(row.flight_id, row.generation - 1, actor="mira")
+    assert not queued.queue.send_again(run.flight_id, run.generation, actor="mira")

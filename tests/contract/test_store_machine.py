@@ -278,9 +278,27 @@ class QueueMoves(Moves):
     def send_again(self, spacing: float, limit: int) -> None:
         self._ask(lambda s: set(s.queue.unsent(spacing=spacing, limit=limit)))
 
-    @rule(row=Moves.seen)
-    def expire_lease(self, row: Seen) -> None:
-        self._ask(lambda s: s.queue.expire_lease(row.rows[s.name].flight_id, actor="test"), row.key)
+    @rule(row=Moves.seen, is_late=seldom, any_generation=st.booleans())
+    def expire_lease(self, row: Seen, *, is_late: bool, any_generation: bool) -> None:
+        rows = self._meant(row, is_late=is_late)
+
+        def expire(store: Compared) -> object:
+            flight_id, generation, *_ = rows[store.name]
+            wanted = None if any_generation else generation
+            return store.queue.expire_lease(flight_id, generation=wanted, actor="test")
+
+        self._ask(expire, row.key)
+
+    @rule(row=Moves.seen, is_late=seldom, ttl=durations)
+    def cancel(self, row: Seen, ttl: float, *, is_late: bool) -> None:
+        rows = self._meant(row, is_late=is_late)
+        self._ask(lambda s: s.queue.cancel(*rows[s.name][:2], actor="test", ttl=ttl), row.key)
+
+    @rule(row=Moves.seen, is_late=seldom)
+    def retry(self, row: Seen, *, is_late: bool) -> None:
+        rows = self._meant(row, is_late=is_late)
+        self._ask(lambda s: s.queue.allow_retry(*rows[s.name][:2], actor="test"), row.key)
+        self._ask(lambda s: s.queue.send_again(*rows[s.name][:2], actor="test"), row.key)
 
     @rule(grace=graces, gives_up=st.booleans())
     def sweep(self, grace: float, *, gives_up: bool) -> None:

@@ -1,6 +1,8 @@
 """`purge_flights` on real rows: what goes, what must stay, what it says."""
 
 import io
+import json
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
@@ -13,18 +15,29 @@ from django.utils import timezone
 from psycopg.conninfo import make_conninfo
 
 from singleflight_app.conf import get_settings
+from singleflight_app.domain.keys import flight_key
+from singleflight_app.domain.policy import StagePolicy
 from singleflight_app.domain.purging import PurgePlan
-from singleflight_app.domain.states import Status
+from singleflight_app.domain.states import Claim, Status
+from singleflight_app.engine.erasing import Floors
 from singleflight_app.engine.large import LargeResults
 from singleflight_app.engine.maintenance import purge
 from singleflight_app.models import Flight, FlightEvent
+from singleflight_app.notify.null import NullNotifier
 from singleflight_app.outcomes.blobs import NoBlobs
+from singleflight_app.outcomes.null import NoReplayCache
 from singleflight_app.storage.blobs import NoBlobNotes
+from singleflight_app.storage.flights import PostgresFlights
 from singleflight_app.storage.pool import Database
 from singleflight_app.storage.purging import ExpiredRows
-from tests.rows import event_row, flight_row
+from singleflight_app.storage.queries import query
+from singleflight_app.tasks import purge as purge_task
+from tests.held import at_once, results
+from tests.outages import Outage
+from tests.rows import event_row, flight_row, row_in
 
 NO_FILES = LargeResults(NoBlobNotes(), NoBlobs())
+NO_REDIS = Floors(NoReplayCache(), NullNotifier())
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("empty_tables")]
 
@@ -191,7 +204,7 @@ def test_every_batch_is_committed_by_itself() -> None:
     plan = PurgePlan(wait_timeout_max=1, event_retention=timedelta(days=1), batch_size=2)
 
     with closing(Database(get_settings())) as database:
-        progress = purge(ExpiredRows(database), NO_FILES, plan)
+        progress = purge(ExpiredRows(database), NO_FILES, plan, floors=NO_REDIS)
         next(progress)
         purged = next(progress)
 
@@ -206,9 +219,86 @@ def test_when_time_is_up_no_further_batch_begins() -> None:
     clock = iter([0.0, 11.0])
 
     with closing(Database(get_settings())) as database:
-        *_, purged = purge(ExpiredRows(database), NO_FILES, plan, monotonic=lambda: next(clock))
+        *_, purged = purge(ExpiredRows(database), NO_FILES, plan, floors=NO_REDIS, monotonic=lambda: next(clock))
 
     assert (purged.flights, purged.is_complete) == (2, False)
+
+
+def test_two_at_once_share_the_work() -> None:
+    """Neither waits for the other, and nothing is counted twice."""
+    for _ in range(200):
+        event_row(_expired(), at=timezone.now() - timedelta(days=365))
+
+    said = [json.loads(text) for text in results(at_once(2, _purge, "--batch-size", "7", "--json"))]
+
+    assert sum(facts["flights"] for facts in said) == 200
+    assert sum(facts["events"] for facts in said) == 200
+    assert not Flight.objects.exists()
+
+
+def test_claims_go_on_beside_a_batch_that_is_not_committed_yet() -> None:
+    """A new key is granted at once; a caller of a row that is about to go finds it held, waits for no lock."""
+    key, other = (flight_key("test", "calm", "test", {"key": name}) for name in ("old", "new"))
+    flight = _expired(digest=key.digest, stage="calm")
+    batch = {"keep": timedelta(0), "stages": None, "statuses": ["succeeded"], "since": None, "limit": 10}
+    policy = StagePolicy()
+    with (
+        closing(Database(get_settings())) as database,
+        psycopg.connect(_conninfo()) as purger,
+        purger.transaction(),
+    ):
+        assert purger.execute(query("purge_flights"), batch).fetchall()[0][0] == 1
+        store = PostgresFlights(database)
+
+        # A statement that waited for the purger would run into its deadline, and raise.
+        found = row_in(store.claim(key, label="", owner="a:1:1", policy=policy))
+        granted = store.grant(found, Claim.OWNER_NEW, owner="a:1:1", stage="calm", policy=policy)
+        is_new, _ = store.claim(other, label="", owner="a:1:1", policy=policy) or (False, None)  # type: ignore[misc]
+        waiting = purger.execute(
+            "select count(*) from pg_locks where not granted "
+            "and database = (select oid from pg_database where datname = current_database())"
+        ).fetchall()
+
+    assert (found.flight_id, granted, is_new, waiting) == (flight.pk, None, True, [(0,)])
+    assert Flight.objects.get().digest == other.digest
+
+
+def test_the_answer_to_programs_is_one_object() -> None:
+    """Nothing else is on the output, dry or not."""
+    event_row(_expired(), at=timezone.now() - timedelta(days=365))
+
+    dry, real = json.loads(_purge("--json", "--dry-run")), json.loads(_purge("--json"))
+
+    assert dry.pop("seconds") >= 0
+    assert real.pop("seconds") >= 0
+    assert dry == {"flights": 1, "events": 1, "blobs": 0, "complete": True, "dry_run": True}
+    assert real == {"flights": 1, "events": 1, "blobs": 0, "complete": True, "dry_run": False}
+
+
+def test_the_task_purges() -> None:
+    """Beat's way to the same command."""
+    _expired()
+
+    purge_task()
+
+    assert not Flight.objects.exists()
+
+
+def test_a_database_that_is_away_is_said_with_what_was_done(outage: Outage) -> None:
+    """And the command fails."""
+    _expired()
+    outage.begin()
+
+    with pytest.raises(CommandError, match=r"out of reach: .* \(until then 0 flights and 0 audit rows were purged"):
+        _purge()
+
+
+def test_rich_is_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It draws on a terminal, and nothing else hangs on it."""
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    _expired()
+
+    assert "purged 1 flights" in _purge()
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,20 @@ def test_a_worker_starts_the_pending_flight_that_it_came_for() -> None:
     assert claim(RUNNING, starts_pending=True) is Claim.FOLLOWER_WAIT
 
 
+def test_who_waited_for_what_was_cancelled_by_hand_begins_nothing() -> None:
+    """R8: nor does the worker that came for it. R11: what its owner released is taken at once."""
+    cancelled = {"status": "cancelled", "outcome_remaining": 10.0}
+    released = {**cancelled, "retryable": True}
+
+    assert claim(cancelled, followed=7) is Claim.REPLAY_FAILURE
+    assert claim(cancelled, followed=6) is Claim.OWNER_NEW
+    assert claim(released, followed=7) is Claim.OWNER_NEW
+    assert claim({**cancelled, "forgotten": True}, followed=7) is Claim.OWNER_NEW
+    assert claim(cancelled, followed=7, above=7) is Claim.OWNER_NEW
+    assert claim(cancelled, starts_pending=True) is Claim.REPLAY_FAILURE
+    assert claim(released, starts_pending=True) is Claim.REPLAY_FAILURE
+
+
 @pytest.mark.parametrize("status", list(Status))
 def test_no_row_lets_two_callers_call_while_a_lease_lives(status: Status) -> None:
     """P1: only what is settled, pending or expired can be granted."""
