@@ -11,6 +11,7 @@ from singleflight_app.domain.records import FlightSnapshot, Forgotten
 from singleflight_app.domain.states import Status
 from singleflight_app.engine.claiming import TRIES
 from singleflight_app.engine.ports import FlightQueue
+from singleflight_app.telemetry.signals import announce, flight_lost
 
 CANCELLED_FOR = 60.0  #: seconds; nobody replays a cancelled flight, and a purge waits for its followers besides
 
@@ -25,6 +26,8 @@ def cancel(queue: FlightQueue, flight_id: int, *, actor: str, generation: int | 
             return None
         cancelled = queue.cancel(flight_id, row.generation, actor=actor, ttl=CANCELLED_FOR)
         if cancelled is not None:
+            if row.status == Status.RUNNING:
+                _announce_lost(row, cancelled.stage, "cancelled")
             return cancelled
     raise CoordinationUnavailable(
         f"flight {flight_id} moved {TRIES} times while it was cancelled; cancel it again", is_outage=False
@@ -81,6 +84,11 @@ def _is_queued_again(
     if row.server_age < policy.lease or not queue.may_take_over(policy.lease):
         return False  # rule R18: after an outage a healthy owner's beat may be under way
     if queue.queue(row, kind="requeued", policy=policy, actor=actor) is not None:
+        _announce_lost(row, stored.stage, "requeued")
         return True
     now = queue.read(row.flight_id)  # a try whose reply was lost, or a sweep, has done it
     return now is not None and now.status == Status.PENDING and now.generation > row.generation
+
+
+def _announce_lost(row: FlightSnapshot, stage: str, reason: str) -> None:
+    announce(flight_lost, stage=stage, flight_id=row.flight_id, generation=row.generation, reason=reason)

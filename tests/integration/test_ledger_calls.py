@@ -5,14 +5,14 @@ from decimal import Decimal
 
 import pytest
 
-from singleflight_app import OwnerLost, current_flight
+from singleflight_app import FlightCancelled, OwnerLost, current_flight
 from singleflight_app.api import sweep
 from singleflight_app.domain.flight import Usage
 from singleflight_app.domain.policy import StagePolicy
 from singleflight_app.domain.records import FlightSnapshot
 from singleflight_app.domain.states import Claim
 from singleflight_app.engine.call import Call, Granted
-from singleflight_app.models import Flight
+from singleflight_app.models import Flight, StageStat
 from singleflight_app.outcomes.codec import for_policy
 from singleflight_app.telemetry.ledger import Ledger
 from tests.background import broker_away
@@ -178,3 +178,34 @@ def test_an_end_that_is_written_late_counts_once(sums: Ledger, unique: str, outa
 
     row = row_of(sums, "fast")
     assert (row.calls, row.requests, sum(row.runs)) == (1, 1, 1)
+
+
+def test_a_call_that_is_cancelled_by_hand_counts_once(sums: Ledger, unique: str) -> None:
+    """Whoever cancels it counts it; its late end is refused, and what it used is wasted."""
+    call = Held("late")
+
+    def paid() -> str:
+        current_flight().record_usage(USAGE)
+        return call()
+
+    with nodes(1) as (node,):
+        asked = begin(node.run, "calm", {"key": unique}, paid)
+        call.wait_until_begun()
+        assert node.runtime.cancel(Flight.objects.get().pk, actor="mira")
+        call.let_go()
+        with pytest.raises(FlightCancelled):
+            asked.result(20)
+
+    row = row_of(sums, "calm")
+    assert (row.calls, row.fenced, row.tokens_wasted, row.tokens_spent) == (1, 1, 120, 0)
+
+
+def test_a_pending_flight_that_is_cancelled_is_no_call(sums: Ledger, unique: str) -> None:
+    """Nothing had begun."""
+    with nodes(1) as (node,):
+        pending = row_in(node.runtime.queue.submit(node.key("calm", {"key": unique}), label="", arguments={}))
+
+        assert node.runtime.cancel(pending.flight_id, actor="mira")
+
+    sums.flush()
+    assert not StageStat.objects.exists()
