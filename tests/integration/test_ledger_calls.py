@@ -5,8 +5,8 @@ from decimal import Decimal
 
 import pytest
 
-from singleflight_app import CoordinationUnavailable, OwnerLost, current_flight
-from singleflight_app.api import cancel_flight, retry_flight, sweep
+from singleflight_app import CoordinationUnavailable, FlightCancelled, OwnerLost, current_flight
+from singleflight_app.api import retry_flight, sweep
 from singleflight_app.domain.flight import Usage
 from singleflight_app.domain.policy import StagePolicy
 from singleflight_app.domain.records import FlightSnapshot
@@ -181,29 +181,34 @@ def test_an_end_that_is_written_late_counts_once(sums: Ledger, unique: str, outa
 
 
 def test_a_call_that_is_cancelled_by_hand_counts_once(sums: Ledger, unique: str) -> None:
-    """Where it stops running; done again it changes nothing."""
+    """Whoever cancels it counts it; its late end is refused, and what it used is wasted."""
+    call = Held("late")
+
+    def paid() -> str:
+        current_flight().record_usage(USAGE)
+        return call()
+
     with nodes(1) as (node,):
-        row = row_in(
-            node.runtime.store.claim(
-                node.key("calm", {"key": unique}), label="", owner="elsewhere", policy=StagePolicy(lease_timeout=60)
-            )
-        )
+        asked = begin(node.run, "calm", {"key": unique}, paid)
+        call.wait_until_begun()
+        assert node.runtime.cancel(Flight.objects.get().pk, actor="mira")
+        call.let_go()
+        with pytest.raises(FlightCancelled):
+            asked.result(20)
 
-        assert cancel_flight(row.flight_id, actor="mira")
-        assert not cancel_flight(row.flight_id, actor="mira")
-
-    assert (row_of(sums, "calm").calls, row_of(sums, "calm").takeovers) == (1, 0)
+    row = row_of(sums, "calm")
+    assert (row.calls, row.fenced, row.tokens_wasted, row.tokens_spent) == (1, 1, 120, 0)
 
 
-def test_a_flight_that_is_cancelled_before_its_call_began_is_no_call(sums: Ledger, unique: str) -> None:
-    """A pending one cost nothing."""
-    with broker_away(), nodes(1) as (node,):
-        pending = row_in(node.runtime.queue.submit(node.key("fast", {"key": unique}), label="", arguments={}))
+def test_a_pending_flight_that_is_cancelled_is_no_call(sums: Ledger, unique: str) -> None:
+    """Nothing had begun."""
+    with nodes(1) as (node,):
+        pending = row_in(node.runtime.queue.submit(node.key("calm", {"key": unique}), label="", arguments={}))
 
-        assert cancel_flight(pending.flight_id, actor="mira")
+        assert node.runtime.cancel(pending.flight_id, actor="mira")
 
     sums.flush()
-    assert not StageStat.objects.filter(calls__gt=0).exists()
+    assert not StageStat.objects.exists()
 
 
 def test_a_dead_workers_flight_that_is_retried_by_hand_is_a_duplicate(sums: Ledger, unique: str) -> None:
