@@ -25,6 +25,7 @@ class LookedAt:
         form = {
             "username": self._operator.name,
             "password": self._operator.password,
+            "next": "/admin/",
             "csrfmiddlewaretoken": self._client.cookies["csrftoken"],
         }
         self._client.post(_SIGN_IN, data=form).raise_for_status()
