@@ -17,16 +17,18 @@ import django
 from playwright.sync_api import Page, sync_playwright
 
 PICTURES = Path(__file__).resolve().parents[1] / "docs" / "pictures"
-WIDTH, HEIGHT = 1280, 800
+WIDTH, HEIGHT = 1440, 1000
 
 
 def main() -> None:
     """Play, then look."""
     django.setup()
+    from config.servers import start_servers
     from interview_demo.demo.migrating import migrate
     from interview_demo.demo.operator import invited_operator
     from interview_demo.demo.running import running_cluster
 
+    start_servers()
     migrate()
     with running_cluster() as cluster, invited_operator() as operator:
         played(cluster, operator)
@@ -73,11 +75,11 @@ def look(page: Page, scheme: str) -> None:
     """Take a picture of each page."""
     PICTURES.mkdir(exist_ok=True)
     page.goto("/admin/singleflight/dashboard/")
-    page.screenshot(path=PICTURES / f"dashboard-{scheme}.png", full_page=True)
+    page.screenshot(path=PICTURES / f"dashboard-{scheme}.png")
     page.goto("/admin/singleflight/flight/")
     page.screenshot(path=PICTURES / f"flights-{scheme}.png")
     page.goto(f"/admin/singleflight/flight/{taken_over()}/change/")
-    page.screenshot(path=PICTURES / f"flight-{scheme}.png", full_page=True)
+    page.screenshot(path=PICTURES / f"flight-{scheme}.png")
 
 
 def taken_over() -> int:

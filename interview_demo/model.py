@@ -6,15 +6,17 @@ to lie in the environment pays for nothing.
 
 import os
 from collections.abc import Mapping
+from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import ValidationError
 
 from interview_demo.answers import Answer
-from interview_demo.model_server import STAGE_HEADER
+from interview_demo.model_server import SIMULATED_MODEL, STAGE_HEADER
 from interview_demo.prompts import Prompt, as_data
 from singleflight_app import current_flight
+from singleflight_app.contrib.openai import Price, usage_of
 
 if TYPE_CHECKING:
     from openai import OpenAI
@@ -22,6 +24,11 @@ if TYPE_CHECKING:
 
 DEFAULT_MODEL = "gpt-4o-mini"
 CALL_TIMEOUT = 180.0
+#: In dollars: the provider's list price of its small model in 2026; for the simulated one, made up to be seen.
+PRICES = {
+    DEFAULT_MODEL: Price(input=Decimal("0.15"), output=Decimal("0.60"), cached=Decimal("0.075")),
+    SIMULATED_MODEL: Price(input=Decimal(25), output=Decimal(100)),
+}
 
 A = TypeVar("A", bound=Answer)
 
@@ -67,7 +74,7 @@ def ask(stage: str, prompt: Prompt, request: Mapping[str, object], answer_type: 
         },
         extra_headers={STAGE_HEADER: stage, "Idempotency-Key": flight.idempotency_key},
     )
-    flight.record_usage(reply)
+    flight.record_usage(usage_of(reply, prices=PRICES))
     return checked(stage, reply, answer_type)
 
 

@@ -45,7 +45,7 @@ def _asked(app: Any, *, is_glance: bool) -> Iterator[Finding]:  # noqa: ANN401
 
 def _broker(app: Any, *, is_glance: bool) -> Iterator[Finding]:  # noqa: ANN401
     with app.connection_for_write(connect_timeout=ANSWER_WITHIN) as connection:
-        where = connection.as_uri()  # the password is masked
+        where = _place(connection)
         try:
             connection.ensure_connection(max_retries=1, interval_start=0, timeout=ANSWER_WITHIN)
             depth = _depth(connection, _queue(app))
@@ -57,6 +57,12 @@ def _broker(app: Any, *, is_glance: bool) -> Iterator[Finding]:  # noqa: ANN401
         yield from _queued(_queue(app), depth)
         if not is_glance and connection.transport.driver_type != "filesystem":  # its workers answer too late
             yield from _workers(app, connection)
+
+
+def _place(connection: Any) -> str:  # noqa: ANN401
+    """Return where the broker is, without who asks it."""
+    place = connection.info()
+    return f"{place['transport']} at {place['hostname']}:{place['port']}" if place["port"] else str(place["transport"])
 
 
 def _queue(app: Any) -> str:  # noqa: ANN401
