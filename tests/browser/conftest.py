@@ -38,11 +38,16 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def context(browser: Browser, live_server: LiveServer) -> Iterator[BrowserContext]:
-    """A browser that nobody has used, which complains of nothing."""
+def troubles() -> list[str]:
+    """What the browser complains of; a test that makes trouble takes its own out."""
+    return []
+
+
+@pytest.fixture
+def context(browser: Browser, live_server: LiveServer, troubles: list[str]) -> Iterator[BrowserContext]:
+    """A browser that nobody has used, which in the end complains of nothing."""
     context = browser.new_context(base_url=live_server.url, viewport={"width": 1280, "height": 900})
     context.set_default_timeout(20_000)
-    troubles: list[str] = []
     context.on("weberror", lambda error: troubles.append(str(error.error)))
     context.on("console", lambda message: troubles.append(message.text) if _is_trouble(message) else None)
     yield context
