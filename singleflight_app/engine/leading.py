@@ -15,6 +15,7 @@ from singleflight_app.domain.exceptions import CoordinationUnavailable, ResultUn
 from singleflight_app.domain.flight import NO_RESULT, Settled
 from singleflight_app.domain.policy import StagePolicy
 from singleflight_app.domain.records import FlightSnapshot, Full, Ticket
+from singleflight_app.domain.spans import NO_SPAN
 from singleflight_app.domain.states import Layer, Role, Status
 from singleflight_app.engine.call import Asked, CallerLeft, Ended, Follow, Found, Granted
 from singleflight_app.engine.claiming import Claiming, Step
@@ -176,7 +177,8 @@ class Leading:
         except BaseException as exc:
             span.end(exc)
             raise
-        tell_claim(span, step)
+        if span is not NO_SPAN:
+            tell_claim(span, step)
         return step
 
     async def _step(self, asked: Asked[R], no_room: Full | None, *, has_followed: bool) -> Step | None:

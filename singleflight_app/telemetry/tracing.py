@@ -21,6 +21,7 @@ logger = logging.getLogger("singleflight_app")
 
 CLAIM, CALL, WAIT, SETTLE = (f"singleflight.{name}" for name in ("claim", "call", "wait", "settle"))
 _VERSION = "00"
+_NOBODY = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)  #: providers that stand for none
 _PARTS = [2, 32, 16, 2]  #: hexadecimal digits of a traceparent's parts
 
 
@@ -121,7 +122,7 @@ class OpenTelemetry:
         return self._begin(SETTLE, stage)
 
     def _begin(self, name: str, stage: str) -> OpenTelemetrySpan | NoSpan:
-        tracer = self._found()
+        tracer = self._tracer or self._found()
         if tracer is not None:
             with _harmless():
                 return OpenTelemetrySpan(tracer, name, stage)
@@ -130,10 +131,13 @@ class OpenTelemetry:
     def _found(self) -> Tracer | None:
         """Return the tracer; a provider is set once and never replaced, so it is looked for only until then."""
         if self._tracer is None:
-            with _harmless():
+            try:
                 provider = trace.get_tracer_provider()
-                if not isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider):
-                    self._tracer = provider.get_tracer("singleflight_app")
+                if isinstance(provider, _NOBODY):
+                    return None
+                self._tracer = provider.get_tracer("singleflight_app")
+            except Exception:
+                logger.exception("there is no tracer")
         return self._tracer
 
 
