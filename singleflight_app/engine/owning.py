@@ -69,11 +69,7 @@ class Owning:
         began = self._monotonic()
         try:
             self._settling.heartbeat.hold(lease)
-            lease.has_begun = True
-            on_value = partial(_allow_storing, lease)
-            end = await make_call(call, context, asked.rim, slot, span=asked.span, on_value=on_value)
-            asked.span.tell(status=Status.TIMED_OUT if lease.is_timed_out else end.written.status)
-            asked.span.end(end.error)
+            end = await _made(asked, context, lease, slot)
             end = await self._settling.put_out(asked, lease, end)
         except BaseException as exc:
             asked.span.end(exc)
@@ -166,6 +162,16 @@ class Owning:
             if newer is not None and copy is not None:
                 return Ended(newer, Role.FOLLOWER, Layer.DATABASE, copy=copy)
         return replace(own, settled=replace(end.shared, superseded=True))
+
+
+async def _made(asked: Asked[R], context: FlightContext, lease: Lease, slot: Slot) -> End[R]:
+    """Make the call, and end the span that it is."""
+    lease.has_begun = True
+    on_value = partial(_allow_storing, lease)
+    end = await make_call(asked.call, context, asked.rim, slot, span=asked.span, on_value=on_value)
+    asked.span.tell(status=Status.TIMED_OUT if lease.is_timed_out else end.written.status)
+    asked.span.end(end.error)
+    return end
 
 
 def _end_line(asked: Asked[Any], lease: Lease, reason: str) -> None:
