@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 from django.db import connection
@@ -86,12 +87,13 @@ def test_without_its_audit_row_a_transition_does_not_happen(unique: str, move: M
 @pytest.mark.parametrize("is_background", [False, True], ids=["granted", "queued"])
 def test_without_its_audit_row_nothing_begins(unique: str, is_background: bool) -> None:
     """Neither a call nor the wait for a worker."""
-    with nodes(1) as (node,), audit_refused(), pytest.raises(CoordinationUnavailable, match="no audit today"):
-        key = node.key("calm", {"q": unique})
-        if is_background:
-            node.runtime.queue.submit(key, label="", arguments={})
-        else:
-            node.runtime.store.claim(key, label="", owner="first", policy=node.runtime.settings.policy("calm"))
+    with nodes(1) as (node,), audit_refused():
+        key, policy = node.key("calm", {"q": unique}), node.runtime.settings.policy("calm")
+        queue = partial(node.runtime.queue.submit, key, label="", arguments={})
+        claim = partial(node.runtime.store.claim, key, label="", owner="first", policy=policy)
+        begin: Callable[[], object] = queue if is_background else claim
+        with pytest.raises(CoordinationUnavailable, match="no audit today"):
+            begin()
 
     assert not Flight.objects.exists()
 
