@@ -58,20 +58,16 @@ class FlightActions(AnyAdmin):
     actions = [_action(move) for move in MOVES.values()]
 
     def has_forget_permission(self, request: HttpRequest) -> bool:
-        return _has(request, "forget_flight")
+        return _may(request, "forget_flight")
 
     def has_expire_lease_permission(self, request: HttpRequest) -> bool:
-        return _has(request, "expire_lease_flight")
+        return _may(request, "expire_lease_flight")
 
     def has_cancel_permission(self, request: HttpRequest) -> bool:
-        return _has(request, "cancel_flight")
+        return _may(request, "cancel_flight")
 
     def has_retry_permission(self, request: HttpRequest) -> bool:
-        return _has(request, "retry_flight")
-
-    def get_actions(self, request: HttpRequest) -> Any:  # noqa: ANN401  (Django's type is private)
-        """Offer no move in local mode: the flights of the table are none of this process's memory."""
-        return {} if _is_local() else super().get_actions(request)
+        return _may(request, "retry_flight")
 
     def get_urls(self) -> list[URLPattern]:
         """Add the address of a move, before that of a flight's page, which takes any path."""
@@ -93,7 +89,7 @@ class FlightActions(AnyAdmin):
 
     def flight_actions(self, request: HttpRequest, flight: Flight) -> list[dict[str, object]]:
         """Return name and label of each move that this user may make and that would do something."""
-        allowed = [] if _is_local() else [move for move in MOVES.values() if _has(request, move.codename)]
+        allowed = [move for move in MOVES.values() if _may(request, move.codename)]
         if not allowed:
             return []
         standing = standings([flight.pk]).get(flight.pk)
@@ -217,6 +213,11 @@ def _back(ids: Sequence[int], *, is_from_page: bool, filters: str) -> str:
 
 def _is_local() -> bool:
     return get_settings().mode == "local"
+
+
+def _may(request: HttpRequest, codename: str) -> bool:
+    """Tell whether a move is offered; in local mode none is: the flights of the table are not those in memory."""
+    return _has(request, codename) and not _is_local()
 
 
 def _has(request: HttpRequest, codename: str) -> bool:
