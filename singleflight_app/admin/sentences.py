@@ -96,11 +96,11 @@ def _pending(flight: Any) -> str:  # noqa: ANN401
     waited = {"age": duration(flight.age)}
     if flight.is_stuck:
         text = gettext(
-            "Waits for a worker since %(age)s, longer than pending_timeout: whoever asks next runs it. "
+            "Has waited for a worker for %(age)s, longer than pending_timeout: whoever asks next runs it. "
             "Look whether Celery workers run, and the sweep with them."
         )
         return text % waited
-    return gettext("Waits for a worker since %(age)s.") % waited
+    return gettext("Has waited for a worker for %(age)s.") % waited
 
 
 def _running(flight: Any) -> str:  # noqa: ANN401
@@ -114,11 +114,11 @@ def _running(flight: Any) -> str:  # noqa: ANN401
         text = gettext("Its lease was ended by hand %(lease)s ago: the next caller takes over.")
     elif flight.is_stuck:
         text = gettext(
-            "Owned by %(owner)s since %(age)s, last beat %(beat)s ago, lease over since %(lease)s: "
+            "Owned by %(owner)s for %(age)s, last beat %(beat)s ago, lease over for %(lease)s: "
             "the owner died or is cut off. The next caller takes over; without one, the sweep does."
         )
     else:
-        text = gettext("Running on %(owner)s since %(age)s, last beat %(beat)s ago, lease for %(lease)s more.")
+        text = gettext("Running on %(owner)s for %(age)s, last beat %(beat)s ago, lease for %(lease)s more.")
     return text % facts
 
 

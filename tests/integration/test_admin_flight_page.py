@@ -51,15 +51,15 @@ def test_audit_rows_are_listed_newest_first() -> None:
     [
         (
             {"status": Status.RUNNING, "owner": "node-b:7:x"},
-            r"▶ running Running on node-b:7 since 1 min 1\d s, last beat",
+            r"▶ running Running on node-b:7 for 1 min 1\d s, last beat",
         ),
         ({"status": Status.RUNNING, "owner": "n:7:x"}, r"ago, lease for [23]\d\.\d s more\.$"),
         (
             {"status": Status.RUNNING, "lease_expires_at": _in(seconds=-90)},
-            "lease over since 1 min 3.*The next caller takes",
+            "lease over for 1 min 3.*The next caller takes",
         ),
         ({"status": Status.RUNNING, "owner": "", "lease_expires_at": _in(seconds=-1)}, "lease was ended by hand"),
-        ({"status": Status.PENDING, "started_at": None}, r"◷ pending Waits for a worker since \d"),
+        ({"status": Status.PENDING, "started_at": None}, r"◷ pending Has waited for a worker for \d"),
         ({"status": Status.PENDING, "started_at": None, "created_at": _in(hours=-1)}, "whoever asks next runs it"),
         ({"status": Status.SUCCEEDED}, r"Succeeded on node-a:100 after 10\.\d s\. Its result answers for 59 min"),
         ({"status": Status.SUCCEEDED, "forgotten": True}, "It was forgotten: whoever asks next gets a new call"),
@@ -86,7 +86,7 @@ def test_pages_do_without_time_zones(status: Status) -> None:
         shown = page(staff("view_flight"), PAGE, flight.pk)
 
     assert "singleflight-timeline-picture" in shown
-    assert status is not Status.RUNNING or re.search(r"since 1 min 1\d s, last beat \d\.\d s ago", shown)
+    assert status is not Status.RUNNING or re.search(r"for 1 min 1\d s, last beat \d\.\d s ago", shown)
 
 
 def test_error_usage_and_savings_are_told() -> None:
