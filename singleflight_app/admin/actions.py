@@ -7,7 +7,6 @@ said, or nothing: a flight that went on meanwhile is left alone. Each flight is 
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin, messages
@@ -18,6 +17,7 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext
 
+from singleflight_app.admin import shown
 from singleflight_app.admin.moves import HELD_BACK, MOVES, Move, why_not
 from singleflight_app.conf import get_settings
 from singleflight_app.domain.exceptions import CoordinationUnavailable, InvalidRequest
@@ -34,7 +34,6 @@ else:
 ACTION_MAX = 1000
 TEMPLATE = "admin/singleflight/flight/act.html"
 _CHOSEN = re.compile(r"([0-9]{1,18}):([0-9]{1,18})")
-_UNITS = ((86_400, "%(count)d d"), (3600, "%(count)d h"), (60, "%(count)d min"))
 
 Chosen = dict[int, int]  #: generations as they were shown, by flight id
 
@@ -182,16 +181,7 @@ def _row(move: Move, standing: Standing | None, flight_id: int, generation: int)
     if standing is None:
         return facts
     status = STATUS_LABELS[Status(standing.status)]
-    return {**facts, "stage": standing.stage, "status": status, "age": age_text(standing.age)}
-
-
-def age_text(age: timedelta) -> str:
-    """Return an age in one unit, rounded down."""
-    whole = max(int(age.total_seconds()), 0)
-    for unit, text in _UNITS:
-        if whole >= 2 * unit:
-            return gettext(text) % {"count": whole // unit}
-    return gettext("%(count)d s") % {"count": whole}
+    return {**facts, "stage": standing.stage, "status": status, "age": shown.age(standing.age)}
 
 
 def _chosen(text: str) -> Chosen:

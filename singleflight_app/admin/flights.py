@@ -20,7 +20,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from singleflight_app.admin import sentences
+from singleflight_app.admin import sentences, shown
 from singleflight_app.admin.actions import FlightActions
 from singleflight_app.admin.flight_page import page_context
 from singleflight_app.admin.listing import (
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 else:
     AnyAdmin, AnyPaginator = admin.ModelAdmin, Paginator
 
-EMPTY = sentences.NOTHING
+EMPTY = shown.NONE
 LAST_PAGE_MAX = 1000
 
 
@@ -183,12 +183,12 @@ class FlightAdmin(FlightActions, ReadOnlyAdmin):
     @admin.display(description=_("age"))
     def age(self, flight: Any) -> str:  # noqa: ANN401  (a flight with what `selectors.flights` adds)
         """Since it was granted, or asked for while nobody was."""
-        return sentences.duration(flight.age)
+        return shown.age(flight.age)
 
     @admin.display(description=_("last beat"), empty_value=EMPTY)
     def heartbeat_age(self, flight: Any) -> str:  # noqa: ANN401  (the same)
         """Since the last beat, while somebody should be beating."""
-        return sentences.duration(flight.heartbeat_age if flight.status == Status.RUNNING else None)
+        return shown.age(flight.heartbeat_age if flight.status == Status.RUNNING else None)
 
     @admin.display(description=_("saved"))
     def saved(self, flight: Flight) -> str:

@@ -1,16 +1,14 @@
-"""What the state of a flight means, said to a person: durations, badges, and one sentence that names the repair."""
+"""What the state of a flight means, said to a person: badges, and one sentence that names the repair."""
 
 from datetime import timedelta
-from decimal import Decimal
 from typing import Any, NamedTuple
 
-from django.utils.formats import number_format
 from django.utils.translation import gettext, ngettext, pgettext
 
+from singleflight_app.admin import shown
 from singleflight_app.domain.states import Status
 from singleflight_app.models import STATUS_LABELS
 
-NOTHING = "-"
 #: beside the word, so that no state is told by its colour alone
 ICONS = {
     Status.PENDING: "◷",
@@ -21,7 +19,6 @@ ICONS = {
     Status.CANCELLED: "⊘",
 }
 STUCK_ICON = "⚠"
-_MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 class Badge(NamedTuple):
@@ -41,44 +38,22 @@ def badge_of(flight: Any) -> Badge:  # noqa: ANN401  (a flight with what `select
     return Badge(status.value, ICONS[status], str(STATUS_LABELS[status]))
 
 
-def duration(span: timedelta | None) -> str:
-    """Return a duration in the unit that fits: 1.2 s, 3 min 20 s, 2 h 5 min, 3 d 4 h."""
-    if span is None:
-        return NOTHING
-    total = max(span.total_seconds(), 0.0)
-    if total < _MINUTE:
-        return gettext("%(seconds)s s") % {"seconds": number_format(round(total, 1), 1)}
-    whole = int(total)
-    if whole < _HOUR:
-        return gettext("%(minutes)d min %(seconds)d s") % {"minutes": whole // _MINUTE, "seconds": whole % _MINUTE}
-    if whole < _DAY:
-        return gettext("%(hours)d h %(minutes)d min") % {"hours": whole // _HOUR, "minutes": whole % _HOUR // _MINUTE}
-    return gettext("%(days)d d %(hours)d h") % {"days": whole // _DAY, "hours": whole % _DAY // _HOUR}
-
-
 def short_owner(owner: str) -> str:
     """Return host and pid of an owner; the random part tells processes apart, not people."""
     return ":".join(owner.split(":")[:2])
-
-
-def money(cost: Decimal) -> str:
-    """Return an amount with as many decimals as it takes, in the currency of the prices that were given."""
-    return number_format(cost.normalize().quantize(Decimal("0.01")) if cost >= 1 else cost.normalize().__format__("f"))
 
 
 def saved(flight: Any) -> str:  # noqa: ANN401
     """Return what the calls that joined or replayed a flight would have cost; tokens where no price was given."""
     shared = flight.joins + flight.replays
     if flight.status != Status.SUCCEEDED or not shared:
-        return NOTHING
+        return shown.NONE
     if flight.cost:
-        return money(flight.cost * shared)
+        return shown.money(flight.cost * shared)
     tokens = (flight.input_tokens + flight.output_tokens) * shared
     if not tokens:
-        return NOTHING
-    return ngettext("%(count)s token", "%(count)s tokens", tokens) % {
-        "count": number_format(tokens, force_grouping=True)
-    }
+        return shown.NONE
+    return ngettext("%(count)s token", "%(count)s tokens", tokens) % {"count": shown.number(tokens)}
 
 
 def meaning(flight: Any) -> str:  # noqa: ANN401
@@ -93,7 +68,7 @@ def meaning(flight: Any) -> str:  # noqa: ANN401
 
 
 def _pending(flight: Any) -> str:  # noqa: ANN401
-    waited = {"age": duration(flight.age)}
+    waited = {"age": shown.age(flight.age)}
     if flight.is_stuck:
         text = gettext(
             "Has waited for a worker for %(age)s, longer than pending_timeout: whoever asks next runs it. "
@@ -106,9 +81,9 @@ def _pending(flight: Any) -> str:  # noqa: ANN401
 def _running(flight: Any) -> str:  # noqa: ANN401
     facts = {
         "owner": short_owner(flight.owner) or gettext("nobody"),
-        "age": duration(flight.age),
-        "beat": duration(flight.heartbeat_age),
-        "lease": duration(abs(flight.lease_remaining)),
+        "age": shown.age(flight.age),
+        "beat": shown.age(flight.heartbeat_age),
+        "lease": shown.age(abs(flight.lease_remaining)),
     }
     if not flight.owner:
         text = gettext("Its lease was ended by hand %(lease)s ago: the next caller takes over.")
@@ -123,7 +98,7 @@ def _running(flight: Any) -> str:  # noqa: ANN401
 
 
 def _ended(flight: Any, status: Status) -> str:  # noqa: ANN401
-    facts = {"owner": short_owner(flight.owner) or gettext("nobody"), "duration": duration(flight.duration)}
+    facts = {"owner": short_owner(flight.owner) or gettext("nobody"), "duration": shown.age(flight.duration)}
     texts = {
         Status.SUCCEEDED: gettext("Succeeded on %(owner)s after %(duration)s."),
         Status.FAILED: gettext("Failed on %(owner)s after %(duration)s."),
@@ -140,7 +115,7 @@ def _from_now_on(flight: Any, status: Status) -> str:  # noqa: ANN401
         return gettext("It was forgotten: whoever asks next gets a new call.")
     if status is Status.CANCELLED or is_over:
         return gettext("Whoever asks next gets a new call.")
-    facts = {"left": duration(left), "retry": duration(flight.retry_remaining)}
+    facts = {"left": shown.age(left), "retry": shown.age(flight.retry_remaining)}
     if status is Status.SUCCEEDED:
         return gettext("Its result answers for %(left)s more.") % facts
     if flight.retryable and flight.retry_remaining is not None:

@@ -1,4 +1,4 @@
-"""Numbers, money and durations as the dashboard shows them, in the reader's language."""
+"""Numbers, money and durations as the admin shows them, in the reader's language."""
 
 from datetime import timedelta
 from decimal import ROUND_HALF_EVEN, Decimal
@@ -42,18 +42,16 @@ def duration(seconds: float | None) -> str:
     return gettext("%(seconds)s s") % {"seconds": number(seconds, 1 if seconds < _LONG else 0)}
 
 
-def age(since: timedelta | None) -> str:
-    """Return how long something lasts already, in the two units that matter."""
-    if since is None:
+def age(span: timedelta | None) -> str:
+    """Return how long something lasts in the two units that matter: 1.2 s, 3 min 20 s, 2 h 5 min, 3 d 4 h."""
+    if span is None:
         return NONE
-    seconds = max(int(since.total_seconds()), 0)
-    if seconds < _MINUTE:
-        return gettext("%(seconds)d s") % {"seconds": seconds}
-    if seconds < _HOUR:
-        return gettext("%(minutes)d min %(seconds)d s") % {"minutes": seconds // _MINUTE, "seconds": seconds % _MINUTE}
-    if seconds < _DAY:
-        return gettext("%(hours)d h %(minutes)d min") % {
-            "hours": seconds // _HOUR,
-            "minutes": seconds % _HOUR // _MINUTE,
-        }
-    return gettext("%(days)d d %(hours)d h") % {"days": seconds // _DAY, "hours": seconds % _DAY // _HOUR}
+    total = max(span.total_seconds(), 0.0)
+    if total < _MINUTE:
+        return gettext("%(seconds)s s") % {"seconds": number(round(total, 1), 1)}
+    whole = int(total)
+    if whole < _HOUR:
+        return gettext("%(minutes)d min %(seconds)d s") % {"minutes": whole // _MINUTE, "seconds": whole % _MINUTE}
+    if whole < _DAY:
+        return gettext("%(hours)d h %(minutes)d min") % {"hours": whole // _HOUR, "minutes": whole % _HOUR // _MINUTE}
+    return gettext("%(days)d d %(hours)d h") % {"days": whole // _DAY, "hours": whole % _DAY // _HOUR}

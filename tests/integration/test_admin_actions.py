@@ -438,4 +438,4 @@ def test_ages_are_the_databases(login: Login, *, use_tz: bool) -> None:
         flight = flight_row(status=Status.PENDING)
         Flight.objects.filter(pk=flight.pk).update(created_at=timezone.now() - timedelta(hours=3, minutes=1))
 
-        assert "<td>3 h</td>" in _ask(login(*ALL), "cancel_flights", flight).content.decode()
+        assert "<td>3 h 1 min</td>" in _ask(login(*ALL), "cancel_flights", flight).content.decode()
