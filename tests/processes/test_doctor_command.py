@@ -14,7 +14,7 @@ from django.db import connection
 from pytest_django.fixtures import Settings
 
 from config.servers.places import CHECKOUT
-from tests.commands import command
+from tests.commands import StartCommand
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("empty_tables")]
 
@@ -27,7 +27,7 @@ execute_from_command_line(["manage.py", "singleflight_doctor", "--json"])
 """
 
 
-def diagnosed(**environment: str) -> tuple[int, str]:
+def diagnosed(command: StartCommand, **environment: str) -> tuple[int, str]:
     process = command("singleflight_doctor", stdout=subprocess.PIPE, **environment)
     said, complained = process.communicate(timeout=40)
     assert complained == ""
@@ -38,9 +38,9 @@ def levels(answer: dict[str, Any]) -> dict[str, str]:
     return {finding["id"]: finding["level"] for finding in answer["findings"]}
 
 
-def test_all_well_is_exit_code_0_and_grouped_by_subject() -> None:
+def test_all_well_is_exit_code_0_and_grouped_by_subject(command: StartCommand) -> None:
     """For people: subject, level, sentence, id."""
-    code, said = diagnosed()
+    code, said = diagnosed(command)
 
     assert code == 0
     subjects = [line for line in said.splitlines() if line and not line.startswith(" ")]
@@ -49,9 +49,9 @@ def test_all_well_is_exit_code_0_and_grouped_by_subject() -> None:
     assert subjects[-1].startswith("0 error, ")
 
 
-def test_an_error_is_exit_code_1_with_its_repair() -> None:
+def test_an_error_is_exit_code_1_with_its_repair(command: StartCommand) -> None:
     """For CI: Redis is away."""
-    code, said = diagnosed(TEST_REDIS=NOWHERE)
+    code, said = diagnosed(command, TEST_REDIS=NOWHERE)
 
     assert code == 1
     assert "  error    Redis ('default') gives no answer" in said

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from singleflight_app.domain.states import Status
-from tests.commands import command
+from tests.commands import StartCommand
 from tests.proxy import proxy
 from tests.rows import flight_row
 
@@ -25,7 +25,7 @@ def lines_of(process: "subprocess.Popen[str]") -> Iterator[str]:
     return iter(process.stdout.readline, "")
 
 
-def test_a_watch_goes_on_through_an_outage_and_ends_by_ctrl_c() -> None:
+def test_a_watch_goes_on_through_an_outage_and_ends_by_ctrl_c(command: StartCommand) -> None:
     """It says that the database is away, tries again, and its exit code is 0: nothing went wrong."""
     flight_row(status=Status.RUNNING, stage="calm")
     with proxy() as network:
@@ -45,7 +45,7 @@ def test_a_watch_goes_on_through_an_outage_and_ends_by_ctrl_c() -> None:
     assert "Traceback" not in complained
 
 
-def test_a_watch_for_programs_is_one_object_a_line() -> None:
+def test_a_watch_for_programs_is_one_object_a_line(command: StartCommand) -> None:
     """With the same facts as a single look."""
     flight = flight_row(status=Status.RUNNING)
     process = command("flights", "--watch", "0.1", "--json")
@@ -60,7 +60,7 @@ def test_a_watch_for_programs_is_one_object_a_line() -> None:
     assert process.returncode == 0
 
 
-def test_a_terminal_is_written_over() -> None:
+def test_a_terminal_is_written_over(command: StartCommand) -> None:
     """With `rich` each look takes the place of the one before."""
     flight_row(status=Status.RUNNING, stage="calm")
     ours, theirs = pty.openpty()

@@ -13,7 +13,7 @@ from django.db import connection
 from django.utils import timezone
 
 from singleflight_app.models import Flight
-from tests.commands import command
+from tests.commands import StartCommand
 from tests.rows import flight_row
 from tests.waiting import until
 
@@ -37,7 +37,7 @@ def is_waited_for() -> bool:
 
 
 @pytest.mark.parametrize("form", ["line", "json"])
-def test_a_purge_that_is_interrupted_says_what_it_did(form: str) -> None:
+def test_a_purge_that_is_interrupted_says_what_it_did(command: StartCommand, form: str) -> None:
     """Ctrl-C in the middle of a batch: the batches before are committed, that one is not, and the code is 130."""
     expired(400)
     names = ("host", "port", "user", "password", "dbname")
@@ -62,7 +62,7 @@ def test_a_purge_that_is_interrupted_says_what_it_did(form: str) -> None:
         assert said.startswith(f"stopped: purged {done} flights and 0 audit rows in")
 
 
-def test_a_terminal_shows_a_bar_and_the_line() -> None:
+def test_a_terminal_shows_a_bar_and_the_line(command: StartCommand) -> None:
     """With `rich` the bar has an end, since one short statement tells how many rows will go."""
     expired(3)
     ours, theirs = pty.openpty()
@@ -77,7 +77,7 @@ def test_a_terminal_shows_a_bar_and_the_line() -> None:
     assert "purged 3 flights and 0 audit rows in " in shown
 
 
-def test_elsewhere_there_is_the_line_alone() -> None:
+def test_elsewhere_there_is_the_line_alone(command: StartCommand) -> None:
     """A log file holds no bars."""
     expired(1)
     process = command("purge_flights")
