@@ -101,8 +101,9 @@ def report(data: Mapping[str, Any], mark: str) -> Mapping[str, object]:
     ranked = sorted(turns, key=lambda turn: int(turn.get("score", 0)), reverse=True)
     mean = sum(int(turn.get("score", 0)) for turn in turns) / len(turns) if turns else 0
     tips = [point for turn in reversed(ranked) for point in turn.get("missing_points", [])]
+    counted = "1 answer" if len(turns) == 1 else f"{len(turns)} answers"
     return {
-        "overall_comment": f"{len(turns)} answers, {mean:.0f} points on average (simulated reading {mark}).",
+        "overall_comment": f"{counted}, {mean:.0f} points on average (simulated reading {mark}).",
         "highlights": [f'{turn["score"]} points: "{_short(str(turn["answer"]), 70)}"' for turn in ranked[:3]],
         "improvement_tips": list(dict.fromkeys(tips))[:3] or ["Give the reason before the result."],
         "next_actions": [f"Practise: {_short(str(turn['question']), 90)}" for turn in ranked[-2:]],

@@ -84,22 +84,22 @@ class Axis:
         step = next((step for step in _STEPS if step * self.scale >= TICK_SPACING), _STEPS[-1])
         ticks: list[Tick] = []
         day = self._stretches[0].start.date()
-        for at, is_start in self._times(step):
+        for at in self._times(step):
             x = self.x(at)
             if ticks and x - ticks[-1].x < TICK_SPACING:
                 continue
-            label = _time(at, is_fine=step < 1 and not is_start)
+            label = _time(at, is_fine=step < 1)
             ticks.append(Tick(x, label if at.date() == day else f"{at:%m-%d} {label}"))
             day = at.date()
         return ticks
 
-    def _times(self, step: float) -> Iterator[tuple[datetime, bool]]:
+    def _times(self, step: float) -> Iterator[datetime]:
         for stretch in self._stretches:
-            yield stretch.start, True
+            yield stretch.start
             midnight = stretch.start.replace(hour=0, minute=0, second=0, microsecond=0)
             number = int((stretch.start - midnight).total_seconds() / step) + 1
             while (at := midnight + timedelta(seconds=number * step)) < stretch.end:
-                yield at, False
+                yield at
                 number += 1
 
     def _end(self, stretch: Stretch) -> int:

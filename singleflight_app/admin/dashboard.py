@@ -187,7 +187,7 @@ def _charts(found: dashboard.Dashboard) -> list[dict[str, object]]:
         (gettext_lazy("wasted"), [of.cost_wasted for of in steps]),
     ]
     return [
-        _chart("calls", gettext("Calls and shared answers"), gettext("requests"), (labels, axis), calls, shown.number),
+        _chart("calls", gettext("Calls and shared answers"), gettext("number"), (labels, axis), calls, shown.number),
         _chart("money", gettext("Money spent and saved"), gettext("money"), (labels, axis), costs, shown.money),
     ]
 

@@ -200,10 +200,10 @@ class FlightAdmin(FlightActions, ReadOnlyAdmin):
         return format_html('<span title="{}">{}</span>', flight.owner, sentences.short_owner(flight.owner) or EMPTY)
 
     @admin.display(description=_("progress"), empty_value=EMPTY)
-    def progress_bar(self, flight: Flight) -> SafeString | None:
+    def progress_bar(self, flight: Flight) -> str:
         """How far the call says it is."""
         if not isinstance(flight.progress, dict):
-            return None
+            return EMPTY
         fraction, text = flight.progress.get("fraction", 0), flight.progress.get("text", "")
         return format_html('<progress value="{}" max="1"></progress> {}', str(fraction), text)
 

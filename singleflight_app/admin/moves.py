@@ -104,7 +104,7 @@ FORGET = Move(
     question=_("Forget these outcomes?"),
     effects=(
         _("Whoever asks from now on gets a new call: the outcome answers nobody any more, from no cache."),
-        _("Who waits for a running flight already still gets its end; its owner notices nothing."),
+        _("Whoever already waits for a running flight still gets its end; its owner notices nothing."),
     ),
     act=api.forget_flight,
     said=lambda done, seen: (
@@ -137,10 +137,10 @@ CANCEL = Move(
     name="cancel_flights",
     permission="cancel",
     label=_("Cancel"),
-    description=_("Cancel: who waits is told, and no call begins for them"),
+    description=_("Cancel: whoever waits is told, and no call begins for them"),
     question=_("Cancel these flights?"),
     effects=(
-        _("Who waits for one of them gets FlightCancelled, and no new call begins for them."),
+        _("Whoever waits for one of them gets FlightCancelled, and no new call begins for them."),
         _(
             "The owner learns of it at its next heartbeat or at its end: an async call is stopped, any other goes on, "
             "and what it brings is refused and counted as wasted."

@@ -14,8 +14,10 @@ _FINE = Decimal("0.01")
 _LARGE_RATIO, _LONG = 100, 10  #: from here on, digits after the point are no help
 
 
-def number(value: float, decimals: int | None = None) -> str:
-    """Return a number with its thousands apart."""
+def number(value: float | Decimal, decimals: int | None = None) -> str:
+    """Return a number with its thousands apart, rounded: Django's own formatting would cut digits off."""
+    if decimals is not None:
+        value = round(Decimal(str(value)), decimals)
     return formats.number_format(value, decimals, force_grouping=True)
 
 
@@ -27,8 +29,8 @@ def ratio(value: float | None) -> str:
 def money(value: Decimal) -> str:
     """Return an amount: cents, and below one of them the first digits that say something."""
     if not value or value >= _FINE:
-        return number(value.quantize(_FINE, ROUND_HALF_EVEN), 2)  # type: ignore[arg-type]
-    return number(value, -value.adjusted() + 1)  # type: ignore[arg-type]
+        return number(value.quantize(_FINE, ROUND_HALF_EVEN), 2)
+    return number(value, -value.adjusted() + 1)
 
 
 def duration(seconds: float | None) -> str:

@@ -103,7 +103,7 @@ def test_error_usage_and_savings_are_told() -> None:
     assert "&lt;b&gt;no&lt;/b&gt;" in failed
     assert "<b>no</b>" not in failed
     assert "small-1" in failed
-    assert "Saved 2.00 by 3 joins and 1 replays." in succeeded
+    assert "Saved 2.00 (joins: 3, replays: 1)." in succeeded
     assert "app.Refused" not in succeeded
 
 

@@ -111,6 +111,13 @@ def test_money_is_shown_by_the_cent_and_below_by_what_it_says() -> None:
     ]
 
 
+def test_numbers_are_rounded_and_not_cut_off() -> None:
+    """Six calls for nineteen requests are 3.2 each, as the ledger's command says too."""
+    assert [shown.ratio(value) for value in (19 / 6, 2.96, 249.7, None)] == ["3.2", "3.0", "250", "-"]
+    assert [shown.duration(value) for value in (1.26, 12.6)] == ["1.3 s", "13 s"]
+    assert shown.money(Decimal("0.00459")) == "0.0046"
+
+
 @pytest.mark.parametrize(("day", "hours"), [("2026-03-29", 23), ("2026-10-25", 25), ("2026-05-01", 24)])
 def test_a_day_has_its_hours_when_the_clock_is_changed(day: str, hours: int) -> None:
     """Days are those of the reader's time zone, hours those of the rows."""

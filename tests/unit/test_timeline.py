@@ -187,6 +187,13 @@ def test_ticks_are_round_and_far_enough_apart_to_be_read() -> None:
         assert all(after - before >= 84 for before, after in pairwise(places)), length
 
 
+def test_the_first_tick_is_as_exact_as_those_after_it() -> None:
+    """A call that began at 42.4 s is not said to have begun at 42."""
+    drawn = _drawn(_move("granted", 0.4), _move("settled", 2.5, detail="succeeded"))
+
+    assert drawn.ticks[0].label == "21:49:50.4"
+
+
 def test_one_moment_is_drawn_too() -> None:
     """A refused message has neither a beginning nor an end."""
     drawn = _drawn(_move("forgotten", 0, 5, ""))
