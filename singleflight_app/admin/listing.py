@@ -66,7 +66,16 @@ class ViewFilter(admin.SimpleListFilter):
         return queryset
 
 
-class StageFilter(admin.SimpleListFilter):
+class NameFilter(admin.SimpleListFilter):
+    """By a name that anybody may write into the address."""
+
+    def value(self) -> str | None:
+        """Return the name; with a NUL in it, which PostgreSQL refuses, one that nothing has."""
+        name = super().value()
+        return None if name is None else name.replace("\x00", "\ufffd")
+
+
+class StageFilter(NameFilter):
     """By stage: those that this process knows, and those of the newest flights."""
 
     title = _("stage")
@@ -95,7 +104,7 @@ class AgeFilter(admin.SimpleListFilter):
         return queryset if chosen is None else queryset.filter(selectors.younger_than(chosen[1]))
 
 
-class OwnerFilter(admin.SimpleListFilter):
+class OwnerFilter(NameFilter):
     """By the host of the owner, of those that own the newest flights."""
 
     title = _("owner node")
