@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import Permission, User
+from django.db import connection
 from django.test import Client
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
 from pytest_django.live_server_helper import LiveServer
+from pytest_django.plugin import DjangoDbBlocker
 
 CHROMIUM = shutil.which("chromium")
 #: no sandbox as root; nothing that calls home
@@ -29,7 +31,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
+def browser(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[Browser]:
+    yield from _running()
+    with django_db_blocker.unblock():
+        _end_sessions()
+
+
+def _end_sessions() -> None:
+    """End what the server of the tests leaves: a request whose browser went away never closes its connection."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity "
+            "where datname = current_database() and pid <> pg_backend_pid()"
+        )
+    connection.close()
+
+
+def _running() -> Iterator[Browser]:
     with pytest.MonkeyPatch.context() as environment, sync_playwright() as playwright:
         environment.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
         running = playwright.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)

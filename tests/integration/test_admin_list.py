@@ -1,5 +1,6 @@
 """The list of flights with real rows: what each tab, filter and search shows, in which order, and how far back."""
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -81,7 +82,7 @@ def test_the_list_tells_owner_and_heartbeat_age() -> None:
     shown = page(staff("view_flight"), LIST)
 
     assert 'title="node-b:7:fe">node-b:7<' in shown
-    assert '<td class="field-heartbeat_age">1 min 30 s</td>' in shown
+    assert re.search(r'<td class="field-heartbeat_age">1 min 3\d s</td>', shown)
     assert '<td class="field-heartbeat_age">-</td>' in shown
 
 
