@@ -9,6 +9,7 @@ import pytest
 from config.servers import start_servers
 from singleflight_app import wiring
 from singleflight_app.telemetry.signals import coordination_failed
+from tests import held
 from tests.embedded import Folder, folder, leave
 from tests.outages import Outage
 
@@ -30,6 +31,13 @@ def django_db_setup(django_db_setup: None) -> Iterator[None]:
 def unique() -> str:
     """Return a string that makes a key of this test's own; flights are committed and outlive a rolled-back test."""
     return uuid.uuid4().hex
+
+
+@pytest.fixture(autouse=True)
+def ended_threads() -> Iterator[None]:
+    """No caller outlives its test."""
+    yield
+    held.wait_for_all_begun()
 
 
 @pytest.fixture

@@ -2,12 +2,13 @@
 
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
 PATIENCE = 40.0  #: seconds after which a test has failed, wherever it waits
+_begun: "list[Future[Any]]" = []
 
 
 class Held(Generic[T]):
@@ -61,7 +62,15 @@ def begin(function: Callable[..., T], *args: Any, **kwargs: Any) -> "Future[T]":
             future.set_exception(exc)
 
     threading.Thread(target=work, daemon=True).start()
+    _begun.append(future)
     return future
+
+
+def wait_for_all_begun() -> None:
+    """Return once no thread of this test runs; what it still does and says would be taken for the next one's."""
+    begun, _begun[:] = list(_begun), []
+    _, running = wait(begun, PATIENCE)
+    assert not running, f"{len(running)} calls of this test go on: let them go, and wait for what they come to"
 
 
 def results(futures: "Iterable[Future[T]]") -> list[T]:

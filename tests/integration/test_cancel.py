@@ -440,7 +440,7 @@ def test_a_follower_that_looks_too_late_follows_the_new_flight(unique: str, monk
     """R8: the row has a higher generation by then; it becomes a caller of that one, and begins nothing."""
     late, newer, second = Held("late"), Held("newer"), Counted("not called")
     with nodes(3) as (one, other, third):
-        begin(one.run, STAGE, {"key": unique}, late)
+        owner = begin(one.run, STAGE, {"key": unique}, late)
         late.wait_until_begun()
         follower = begin(other.run, STAGE, {"key": unique}, second)
         other.wait_for_follower(STAGE)
@@ -456,13 +456,14 @@ def test_a_follower_that_looks_too_late_follows_the_new_flight(unique: str, monk
         assert follower.result(WAIT).value == "newer"
         assert second.count == 0
         late.let_go()
+        assert owner.result(WAIT).value == "newer"
 
 
 def test_a_fresh_caller_that_waits_the_flight_out_makes_its_own_call(unique: str) -> None:
     """The cancelled call was never its answer."""
     held = Held("late")
     with nodes(2) as (one, other):
-        begin(one.run, STAGE, {"key": unique}, held)
+        owner = begin(one.run, STAGE, {"key": unique}, held)
         held.wait_until_begun()
         fresh = begin(other.run, STAGE, {"key": unique}, Counted("fresh"), is_fresh=True)
         other.wait_for_follower(STAGE)
@@ -471,6 +472,7 @@ def test_a_fresh_caller_that_waits_the_flight_out_makes_its_own_call(unique: str
 
         assert fresh.result(WAIT).value == "fresh"
         held.let_go()
+        assert owner.result(WAIT).value == "fresh"
 
 
 def test_a_worker_that_is_about_to_claim_finds_it_cancelled(unique: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -425,9 +425,10 @@ def test_racers_for_a_takeover_and_one_place_follow_who_gets_it(unique: str) -> 
     stage = "one-fast-anywhere-or-none"
     dead = Held("late")
     with nodes(3) as (gone, *two):
+        owners = []
         for round_ in range(10):
             key = {"key": f"{unique}-{round_}"}
-            begin(gone.run, stage, key, dead)
+            owners.append(begin(gone.run, stage, key, dead))
             gone.wait_for_callers(gone.key(stage, key), 1)
             until(gone.runtime.coordinator.running, "an owner")
             end_leases(gone)
@@ -438,6 +439,7 @@ def test_racers_for_a_takeover_and_one_place_follow_who_gets_it(unique: str) -> 
 
             assert {outcome.value for outcome in results(callers)} == {"newer"}
         dead.let_go()
+        assert {outcome.value for outcome in results(owners)} == {"newer"}
 
 
 def test_a_stage_without_limit_sends_nothing_more_than_before(unique: str, monkeypatch: pytest.MonkeyPatch) -> None:
