@@ -143,12 +143,7 @@ def forget_flight(flight_id: int, *, actor: str, generation: int | None = None) 
 
 def expire_lease(flight_id: int, *, actor: str, generation: int | None = None) -> bool:
     """End a running flight's lease by hand: its owner is fenced, a waiter takes over. False: it is not running."""
-    here = runtime()
-    expired = here.queue.expire_lease(flight_id, actor=actor, generation=generation)
-    if expired is None:
-        return False
-    here.hint(expired)
-    return True
+    return runtime().expire_lease(flight_id, actor=actor, generation=generation)
 
 
 def result_bytes(stored: StoredResult, digest: bytes, *, within: float = 20.0) -> bytes:

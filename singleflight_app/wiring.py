@@ -150,6 +150,14 @@ class Runtime:
         self.hint(forgotten)
         return not forgotten.already
 
+    def expire_lease(self, flight_id: int, *, actor: str, generation: int | None = None) -> bool:
+        """End a running flight's lease by hand, and wake who waits for it; False: it is not running."""
+        expired = operating.expire(self.queue, flight_id, actor=actor, generation=generation)
+        if expired is None:
+            return False
+        self.hint(expired)
+        return True
+
     def cancel(self, flight_id: int, *, actor: str, generation: int | None = None) -> bool:
         """End a flight by hand, and wake who waits for it; False: it had ended."""
         moved = operating.cancel(self.queue, flight_id, actor=actor, generation=generation)

@@ -22,7 +22,7 @@ R = TypeVar("R", FlightSnapshot, LeaseState)
 class Queue(FlightQueue, Protocol):
     """Background flights, and what an operator does to any flight by hand."""
 
-    def expire_lease(self, flight_id: int, *, actor: str, generation: int | None = None) -> Forgotten | None:
+    def expire_lease(self, flight_id: int, generation: int, *, actor: str) -> Forgotten | None:
         """End a running flight's lease."""
 
 

@@ -111,7 +111,7 @@ class Node:
         """End the lease of a running flight, as an operator does."""
         row = self.runtime.queue.find(key.digest)
         assert row is not None
-        assert self.runtime.queue.expire_lease(row.flight_id, actor="mira") is not None
+        assert self.runtime.queue.expire_lease(row.flight_id, row.generation, actor="mira") is not None
 
     def forget(self, key: FlightKey) -> bool:
         """Drop a key's outcome as `forget` does, on this node."""

@@ -224,13 +224,15 @@ class ReferenceFlights:
             self._put("forgotten", replace(row, forgotten=True))
         return Forgotten(row.flight_id, row.generation, row.key.digest, row.key.stage, row.forgotten)
 
-    def expire_lease(self, flight_id: int, *, actor: str, generation: int | None = None) -> Forgotten | None:
-        """Running -> running, with its lease over and no owner."""
+    def expire_lease(self, flight_id: int, generation: int, *, actor: str) -> Forgotten | None:
+        """Running, of this generation -> running, with its lease over and no owner; one that is so already stays."""
         row = self._rows.get(flight_id)
-        if row is None or row.status is not Status.RUNNING or generation not in {None, row.generation}:
+        if row is None or row.status is not Status.RUNNING or row.generation != generation:
             return None
-        self._put("expired", replace(row, lease_until=self.now, owner=""))
-        return Forgotten(row.flight_id, row.generation, row.key.digest, row.key.stage, already=False)
+        already = not row.owner
+        if not already:
+            self._put("expired", replace(row, lease_until=self.now, owner=""))
+        return Forgotten(row.flight_id, row.generation, row.key.digest, row.key.stage, already)
 
     def cancel(self, flight_id: int, generation: int, *, actor: str, ttl: float) -> Forgotten | None:
         """Pending or running, of this generation -> cancelled; one that is so already, and not released, stays."""

@@ -51,6 +51,7 @@ class Lease:
     has_begun: bool = False  #: the function was called
     seconds_run: float | None = None  #: of the call, once it ended
     is_lost: bool = False
+    lost_by: str = ""  #: the reason, as of `on_lost`
     is_timed_out: bool = False
     late: Settled | None = None  #: the end that could not be written yet
     late_until: float = 0.0
@@ -59,6 +60,11 @@ class Lease:
     def is_over(self) -> bool:
         """What the call comes to is nobody's answer any more."""
         return self.is_lost or self.is_timed_out
+
+    @property
+    def was_ended(self) -> bool:
+        """The row had a newer generation, or another end, when this process last heard of it."""
+        return self.is_timed_out or self.lost_by in {"superseded", "cancelled"}
 
     def is_in_doubt(self, now: float) -> bool:
         """The lease may be over by now: no beat got through for its whole length."""
@@ -103,6 +109,11 @@ class Heartbeat:
         """Lose a lease that was cancelled by hand in this process, without waiting for the beat that would tell."""
         with self._changed:
             lease = self._leases.get(generation)
+            if lease is not None and lease.late is not None:
+                # The beat loses it, and has its end refused and recorded.
+                lease.beat_at = self._monotonic()
+                self._wake_by(lease.beat_at)
+                return
         if lease is not None:
             self._lose(lease, "cancelled")
 
@@ -255,7 +266,7 @@ class Heartbeat:
     def _lose(self, lease: Lease, reason: str) -> None:
         if not self.release(lease):
             return
-        lease.is_lost = True
+        lease.is_lost, lease.lost_by = True, reason
         lease.on_lost(reason)
         if reason != "vanished":  # then its own value is the only one there is
             lease.interruption.request()

@@ -34,6 +34,17 @@ def cancel(queue: FlightQueue, flight_id: int, *, actor: str, generation: int | 
     )
 
 
+def expire(queue: FlightQueue, flight_id: int, *, actor: str, generation: int | None) -> Forgotten | None:
+    """End a running flight's lease, of the generation it has just now or of this one; None: it is not running.
+
+    Whoever took the flight meanwhile is spared: nobody had that lease in mind.
+    """
+    row = _row(queue, flight_id, generation)
+    if row is None or row.status != Status.RUNNING:
+        return None
+    return queue.expire_lease(flight_id, row.generation, actor=actor)
+
+
 def retry(
     queue: FlightQueue,
     policy_of: Callable[[str], StagePolicy],

@@ -152,11 +152,11 @@ class Owning:
     ) -> Ended[R]:
         """Return what the callers of a fenced owner get (rule R3)."""
         own = Ended(end.shared, Role.OWNER, Layer.CALL, end.error, end.copy)
-        if row is None:
+        if row is None and not lease.was_ended:
             return own
         if is_cancelled(row, lease):
-            return replace(own, settled=row.settled(), error=None, copy=None)
-        if not lease.is_timed_out and row.generation > lease.generation:
+            return replace(own, settled=_cancelled(lease), error=None, copy=None)
+        if row is not None and not lease.is_timed_out and row.generation > lease.generation:
             newer = await follow_newer()
             copy = None if newer is None else copy_of(call, newer)
             if newer is not None and copy is not None:
@@ -177,9 +177,13 @@ async def _made(asked: Asked[R], context: FlightContext, lease: Lease, slot: Slo
 def _end_line(asked: Asked[Any], lease: Lease, reason: str) -> None:
     """Tell those in line of a lost lease what to do: of a cancelled flight the end is known, else they ask again."""
     if reason == "cancelled":
-        asked.flight.cancel(Settled(lease.flight_id, lease.generation, Status.CANCELLED, failure=BY_HAND))
+        asked.flight.cancel(_cancelled(lease))
     else:
         asked.flight.retire()
+
+
+def _cancelled(lease: Lease) -> Settled:
+    return Settled(lease.flight_id, lease.generation, Status.CANCELLED, failure=BY_HAND)
 
 
 def _allow_storing(lease: Lease) -> None:

@@ -121,6 +121,9 @@ class FlightQueue(Protocol):
     def lose(self, flight_id: int, generation: int, *, ttl: float, message: str, grace: float = 0.0) -> bool:
         """Settle an expired flight as lost; False: it moved meanwhile."""
 
+    def expire_lease(self, flight_id: int, generation: int, *, actor: str) -> Forgotten | None:
+        """End the lease of a running generation by hand; None: it is not running."""
+
     def cancel(self, flight_id: int, generation: int, *, actor: str, ttl: float) -> Forgotten | None:
         """End a pending or running generation by hand; None: it has ended otherwise, or moved."""
 

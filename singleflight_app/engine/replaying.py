@@ -82,11 +82,18 @@ class Replaying:
         _announce_dropped(asked.call, settled, "unknown")
 
     def forgotten(self, forgotten: Forgotten) -> None:
-        """Raise the floor of a forgotten outcome in every layer; CoordinationUnavailable if unconfirmed."""
-        self._raise_floor(forgotten.digest, forgotten.generation)
+        """Raise the floor of a forgotten outcome in every layer.
+
+        CoordinationUnavailable if Redis does not confirm it; it is tried again as long as this process lives.
+        """
         if not forgotten.already:
             facts = {"flight_id": forgotten.flight_id, "generation": forgotten.generation}
             announce(flight_forgotten, stage=forgotten.stage, **facts)
+        try:
+            self._raise_floor(forgotten.digest, forgotten.generation)
+        except CoordinationUnavailable:
+            self._spreading.floor(forgotten.digest, forgotten.generation, seconds=float("inf"))
+            raise
 
     def replaced(self, digest: bytes, generation: int, remaining: float) -> None:
         """Raise the floor over an outcome that a new flight replaces; what Redis can't confirm now is tried again.

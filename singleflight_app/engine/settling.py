@@ -80,7 +80,7 @@ class Settling:
             _end_line(asked, lease, verdict.row)
             self.heartbeat.release(lease)
             self._large.discard(written)
-            if verdict.row is None:
+            if verdict.row is None and not lease.was_ended:
                 announce(flight_lost, **_facts(lease), reason="vanished")
             else:
                 self._fence(lease, written)
@@ -227,8 +227,10 @@ def _end_line(asked: Asked[Any], lease: Lease, row: FlightSnapshot | None) -> No
     asked.flight.retire()
 
 
-def is_cancelled(row: FlightSnapshot, lease: Lease) -> bool:
-    """Tell whether the lease's own generation was cancelled."""
+def is_cancelled(row: FlightSnapshot | None, lease: Lease) -> bool:
+    """Tell whether the lease's own generation was cancelled; the row may be purged since, and the lease remember it."""
+    if row is None:
+        return lease.lost_by == "cancelled"
     return row.generation == lease.generation and row.status == Status.CANCELLED
 
 

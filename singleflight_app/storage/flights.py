@@ -186,10 +186,10 @@ class PostgresFlights:
         )
         return Forgotten._make(rows[0]) if rows else None
 
-    def expire_lease(self, flight_id: int, *, actor: str, generation: int | None = None) -> Forgotten | None:
-        """End a running flight's lease by hand; None: it is not running."""
+    def expire_lease(self, flight_id: int, generation: int, *, actor: str) -> Forgotten | None:
+        """End the lease of a running generation by hand; None: it is not running."""
         rows = self._run("expire_lease", {"flight_id": flight_id, "generation": generation, "actor": actor})
-        return Forgotten._make((*rows[0], False)) if rows else None
+        return Forgotten._make(rows[0]) if rows else None
 
     def cancel(self, flight_id: int, generation: int, *, actor: str, ttl: float) -> Forgotten | None:
         """End a pending or running generation by hand; None: it has ended otherwise, or moved."""

@@ -180,14 +180,16 @@ class MemoryFlights:
             already, row.forgotten = row.forgotten, True
             return row.moved(already=already)
 
-    def expire_lease(self, flight_id: int, *, actor: str, generation: int | None = None) -> Forgotten | None:
-        """End a running flight's lease by hand; None: it is not running."""
+    def expire_lease(self, flight_id: int, generation: int, *, actor: str) -> Forgotten | None:
+        """End the lease of a running generation by hand; None: it is not running."""
         with self._lock:
-            row = self._by_id.get(flight_id)
-            if row is None or row.status is not Status.RUNNING or generation not in {None, row.generation}:
+            row = self._at(flight_id, generation)
+            if row is None or row.status is not Status.RUNNING:
                 return None
-            row.lease_until, row.owner = self._monotonic(), ""
-            return row.moved(already=False)
+            already = not row.owner
+            if not already:
+                row.lease_until, row.owner = self._monotonic(), ""
+            return row.moved(already=already)
 
     def cancel(self, flight_id: int, generation: int, *, actor: str, ttl: float) -> Forgotten | None:
         """End a pending or running generation by hand; None: it has ended otherwise, or moved."""

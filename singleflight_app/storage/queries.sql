@@ -263,17 +263,21 @@ select x.id, x.generation, x.digest, x.stage, x.already from forgotten x
 
 -- name: expire_lease
 -- running -> running with its lease over and no owner: its late owner is fenced at once, by hand.
--- No row: the flight is not running any more.
-with expired as (
+-- The last column tells that it was so before. No row: the generation is not running any more.
+with c as materialized (
+    select f.id, f.digest, f.stage, f.generation, f.owner = '' as already
+    from singleflight_flight f
+    where f.id = %(flight_id)s::bigint and f.generation = %(generation)s::bigint and f.status = 'running'
+    for update
+), expired as (
     update singleflight_flight f set lease_expires_at = clock_timestamp(), owner = ''
-    where f.id = %(flight_id)s::bigint and f.status = 'running'
-      and (%(generation)s::bigint is null or f.generation = %(generation)s::bigint)
-    returning f.id, f.digest, f.stage, f.generation
+    from c where f.id = c.id and not c.already
+    returning f.id
 ), ev as (
     insert into singleflight_flightevent (flight_id, digest, stage, generation, kind, actor)
-    select e.id, e.digest, e.stage, e.generation, 'expired', %(actor)s::text from expired e
+    select c.id, c.digest, c.stage, c.generation, 'expired', %(actor)s::text from c join expired using (id)
 )
-select e.id, e.generation, e.digest, e.stage from expired e
+select c.id, c.generation, c.digest, c.stage, c.already from c
 
 -- name: cancel_flight
 -- pending or running -> cancelled, by hand. Not retryable, unlike one that its owner released: those who wait for it are

@@ -107,7 +107,7 @@ class Flights:
         row = self._world.flights.find(call.key.digest)
         if row is None or row.status != Status.RUNNING:
             raise InvalidRequest(f"stage {function.stage!r}: there is no running call of these arguments to take over")
-        self._world.flights.expire_lease(row.flight_id, actor="")
+        self._world.flights.expire_lease(row.flight_id, row.generation, actor="")
         return Elsewhere(self._world, call)
 
     @contextmanager

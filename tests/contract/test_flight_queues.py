@@ -263,7 +263,7 @@ def test_a_pending_flight_has_no_owner_to_lose_and_no_outcome_to_forget(queued: 
 
     assert not queued.queue.lose(row.flight_id, row.generation, ttl=60, message="died")
     assert queued.store.forget(flight_id=row.flight_id) is None
-    assert queued.queue.expire_lease(row.flight_id, actor="test") is None
+    assert queued.queue.expire_lease(row.flight_id, row.generation, actor="test") is None
     assert queued.read(row).status == "pending"
 
 
@@ -282,15 +282,18 @@ def test_a_lease_that_is_ended_by_hand_fences_its_owner_at_once(queued: KeptQueu
     """R16: it is told which flight; anyone may take it over; there is nothing to end twice once it is settled."""
     row, settled = queued.claimed(), queued.settled()
 
-    ended = queued.queue.expire_lease(row.flight_id, actor="mira")
+    ended = queued.queue.expire_lease(row.flight_id, row.generation, actor="mira")
+    again = queued.queue.expire_lease(row.flight_id, row.generation, actor="mira")
 
     assert ended is not None
     assert (ended.flight_id, ended.generation, ended.stage, ended.already) == (*row[:2], queued.stage, False)
+    assert again == ended._replace(already=True)
     assert queued.store.settle(success(row), owner="one", ttl=60) is None
     assert queued.store.renew([Beat(row.flight_id, row.generation, 60)], owner="one") == set()
     assert granted_in(queued.grant(row, Claim.OWNER_TAKEOVER)).takeovers == 1
-    assert queued.queue.expire_lease(settled.flight_id, actor="mira") is None
-    assert queued.queue.expire_lease(2**40, actor="mira") is None
+    assert queued.queue.expire_lease(row.flight_id, row.generation, actor="mira") is None
+    assert queued.queue.expire_lease(settled.flight_id, settled.generation, actor="mira") is None
+    assert queued.queue.expire_lease(2**40, 1, actor="mira") is None
 
 
 @pytest.mark.parametrize("state", ["pending", "running"])

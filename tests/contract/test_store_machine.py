@@ -277,14 +277,13 @@ class QueueMoves(Moves):
     def send_again(self, spacing: float, limit: int) -> None:
         self._ask(lambda s: set(s.queue.unsent(spacing=spacing, limit=limit)))
 
-    @rule(row=Moves.seen, is_late=seldom, any_generation=st.booleans())
-    def expire_lease(self, row: Seen, *, is_late: bool, any_generation: bool) -> None:
+    @rule(row=Moves.seen, is_late=seldom)
+    def expire_lease(self, row: Seen, *, is_late: bool) -> None:
         rows = self._meant(row, is_late=is_late)
 
         def expire(store: Compared) -> object:
             flight_id, generation, *_ = rows[store.name]
-            wanted = None if any_generation else generation
-            return store.queue.expire_lease(flight_id, generation=wanted, actor="test")
+            return store.queue.expire_lease(flight_id, generation, actor="test")
 
         self._ask(expire, row.key)
 

@@ -62,7 +62,7 @@ MOVES: dict[str, Move] = {
     "take over": _take_over,
     "lose": _lose,
     "forget": lambda node, flight_id, _: node.runtime.forget(flight_id=flight_id, actor="ops"),
-    "expire": lambda node, flight_id, _: node.runtime.queue.expire_lease(flight_id, actor="ops"),
+    "expire": lambda node, flight_id, _: node.runtime.expire_lease(flight_id, actor="ops"),
     "cancel": lambda node, flight_id, _: node.runtime.cancel(flight_id, actor="ops"),
 }
 
@@ -142,7 +142,7 @@ def _live_a_life(node: Node, unique: str) -> None:
     queue.submit(node.key("picky", {**request, "n": 3}, scope=SCOPE), label="", arguments={"prompt": f'"{PROMPT}"'})
     assert node.runtime.cancel(Flight.objects.get(status=Status.PENDING).pk, actor="ops")
     row = row_in(store.claim(node.key("picky", {**request, "n": 4}, scope=SCOPE), label="", owner="a", policy=policy))
-    assert queue.expire_lease(row.flight_id, actor="ops")
+    assert node.runtime.expire_lease(row.flight_id, actor="ops")
     expired = store.read(row.flight_id)
     assert expired is not None
     second = granted_in(store.grant(expired, Claim.OWNER_TAKEOVER, owner="b", stage="picky", policy=policy))

@@ -19,11 +19,12 @@ from singleflight_app.domain.flight import Usage
 from singleflight_app.engine.call import Call
 from singleflight_app.models import Flight, FlightEvent
 from singleflight_app.outcomes.codec import for_policy
-from singleflight_app.telemetry.signals import flight_fenced, flight_settled
+from singleflight_app.telemetry.signals import flight_fenced, flight_lost, flight_settled
 from singleflight_app.wiring import close, runtime
 from tests.held import Counted, Held, begin
 from tests.looped import AsyncHeld, loops
 from tests.nodes import Node, nodes
+from tests.outages import Outage
 from tests.past import end_lease
 from tests.proxy import proxy
 from tests.rows import row_in
@@ -113,6 +114,19 @@ def _fenced() -> Iterator[list[Usage]]:
     flight_fenced.connect(remember)
     yield seen
     flight_fenced.disconnect(remember)
+
+
+@contextmanager
+def _lost() -> Iterator[list[str]]:
+    """Collect why runs ended without an end of their own."""
+    seen: list[str] = []
+
+    def remember(*, reason: str, **_: object) -> None:
+        seen.append(reason)
+
+    flight_lost.connect(remember)
+    yield seen
+    flight_lost.disconnect(remember)
 
 
 @contextmanager
@@ -593,6 +607,87 @@ def test_a_cancel_whose_reply_was_lost_counts_once(unique: str, monkeypatch: pyt
         assert [kind for kind, _ in _events(flight)] == ["granted", "cancelled"]
         held.let_go()
         assert _is_cancelled(owner)
+
+
+def test_an_end_of_a_lease_whose_reply_was_lost_spares_who_took_over(
+    unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R6: sent again, it finds its own work, or a generation that nobody meant; one audit row either way."""
+    held, newer = Held("late"), Held("newer")
+    with nodes(2) as (one, other), proxy() as cut:
+        owner = begin(one.run, "fast", {"key": unique}, held)
+        held.wait_until_begun()
+        flight = _flight(one, unique, "fast")
+        with monkeypatch.context() as patch:
+            patch.setitem(connection.settings_dict, "HOST", cut.folder)
+            with nodes(1) as (operator,):
+                expire = operator.runtime.queue.expire_lease
+
+                def lose_the_reply(*args: Any, **kwargs: Any) -> object:  # noqa: ANN401  (the store's own)
+                    cut.lose_next_reply()
+                    return expire(*args, **kwargs)
+
+                patch.setattr(operator.runtime.queue, "expire_lease", lose_the_reply)
+                assert operator.runtime.expire_lease(flight.pk, actor="mira") is True
+        assert cut.lost_replies == 1
+        successor = begin(other.run, "fast", {"key": unique}, newer)
+        newer.wait_until_begun()
+
+        assert one.runtime.expire_lease(flight.pk, generation=flight.generation, actor="mira") is False
+
+        newer.let_go()
+        held.let_go()
+        assert {successor.result(WAIT).value, owner.result(WAIT).value} == {"newer"}
+        assert [kind for kind, _ in _events(flight)][:3] == ["granted", "expired", "taken_over"]
+        assert FlightEvent.objects.filter(flight_id=flight.pk, kind="expired").count() == 1
+
+
+def test_a_cancelled_flight_that_is_purged_while_its_call_goes_on_stays_cancelled(unique: str) -> None:
+    """R3, R4: its caller is told so, and what the call cost is wasted and not lost from sight."""
+    held = Held("late")
+    with nodes(1) as (one,), _fenced() as fenced, _lost() as lost:
+        owner = begin(one.run, STAGE, {"key": unique}, held)
+        held.wait_until_begun()
+        flight = _flight(one, unique)
+        cancel_flight(flight.pk, actor="mira")
+        (lease,) = one.runtime.coordinator._settling.heartbeat.held()
+        lease.beat_at = 0.0
+        one.runtime.coordinator._settling.heartbeat.beat()
+        until(lambda: lease.is_lost, "a beat that was told")
+        with _elsewhere() as purge:
+            purge.execute("delete from singleflight_flight where id = %s", [flight.pk])
+
+        held.let_go()
+
+        assert _is_cancelled(owner)
+        assert (len(fenced), lost) == (1, ["cancelled"])
+
+
+def test_a_cancel_in_the_owners_process_records_an_end_that_waits_to_be_written(unique: str, outage: Outage) -> None:
+    """R16: the database was away when the call ended; it is back, and the flight is cancelled first."""
+    held = Held("late")
+    with nodes(1) as (one,), _fenced() as fenced:
+        owner = begin(one.run, STAGE, {"key": unique}, held)
+        held.wait_until_begun()
+        flight = _flight(one, unique)
+        (lease,) = one.runtime.coordinator._settling.heartbeat.held()
+        outage.begin()
+        held.let_go()
+        until(lambda: lease.late is not None, "an end that could not be written")
+        lease.beat_at = float("inf")
+        outage.end()
+
+        def is_cancelled() -> bool:
+            try:
+                return one.runtime.cancel(flight.pk, actor="mira")
+            except CoordinationUnavailable:
+                return False
+
+        until(is_cancelled, "the next probe of the database")
+
+        until(lambda: fenced, "the refusal of the late end")
+        until(lambda: "fenced" in [kind for kind, _ in _events(flight)], "the audit row")
+        owner.exception(WAIT)
 
 
 def test_a_flight_that_never_stands_still_is_said_so(unique: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,8 @@ from pytest_django.fixtures import Settings as DjangoSettings
 
 from singleflight_app import ExecutionTimedOut, FlightFailed, Overloaded, Role, StillRunning, single_flight
 from singleflight_app.api import run_pending
+from singleflight_app.domain.exceptions import CoordinationUnavailable
+from singleflight_app.outcomes.cache import RedisReplayCache
 from singleflight_app.wiring import runtime
 from tests.held import Counted, Held, begin, results
 from tests.nodes import Node, nodes
@@ -66,6 +68,9 @@ class Cut:
         there = location.replace(str(self._socket), str(self._link))
         settings.CACHES = {"default": {**caches["default"], "LOCATION": there}}
         self.node = Node()
+        cache = self.node.runtime.coordinator.replaying._cache
+        assert isinstance(cache, RedisReplayCache)
+        assert cache._client.connection_pool  # dialled by the settings of this moment
         settings.CACHES = caches
 
     def mend(self) -> None:
@@ -328,6 +333,19 @@ def test_a_floor_that_redis_could_not_confirm_is_raised_once_it_can(unique: str,
     with nodes(1) as (other,):
         other.run("calm-redis", {"key": unique}, call)
         cut.node.run("calm-redis", {"key": unique}, call, is_fresh=True)
+
+        cut.mend()
+
+        until(lambda: other.run("calm-redis", {"key": unique}, call).value == "new", "the new answer everywhere")
+
+
+def test_what_redis_could_not_confirm_to_whoever_forgets_is_confirmed_once_it_can(unique: str, cut: Cut) -> None:
+    """R15, P6: the row says that it was forgotten, so no button forgets it again; no caller asks the row either."""
+    call = Counted("old", "new")
+    with nodes(1) as (other,):
+        other.run("calm-redis", {"key": unique}, call)
+        with pytest.raises(CoordinationUnavailable, match="forget it again"):
+            cut.node.forget(cut.node.key("calm-redis", {"key": unique}))
 
         cut.mend()
 

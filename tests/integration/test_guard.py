@@ -362,7 +362,7 @@ def _refused(node: Node, key: str) -> None:
 def _lose_lease(node: Node, flight: FlightContext) -> None:
     """Let an operator end a lease, and return once the node's beat has found out."""
     assert flight.flight_id is not None
-    assert node.runtime.queue.expire_lease(flight.flight_id, actor="test")
+    assert node.runtime.expire_lease(flight.flight_id, actor="test")
     until(lambda: flight.is_superseded, "a beat that finds its lease lost")
 
 

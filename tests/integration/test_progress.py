@@ -112,7 +112,7 @@ def test_a_late_owner_tells_nothing(unique: str) -> None:
         def late() -> str:
             flight = current_flight()
             assert flight.flight_id is not None
-            assert one.runtime.queue.expire_lease(flight.flight_id, actor="test")
+            assert one.runtime.expire_lease(flight.flight_id, actor="test")
             newer.wait_until_begun()
             flight.progress(0.1, "late")
             until(lambda: flight.is_superseded, "a beat that finds its lease lost")
