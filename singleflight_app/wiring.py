@@ -1,6 +1,7 @@
 """Puts the real things into the engine's ports: one runtime per process, built on first use.
 
 A changed setting and a fork make a new one. The child of a fork leaves its parent's sockets alone.
+Long, since this is the only module that may name every layer.
 """
 
 import atexit

@@ -2,6 +2,7 @@
 
 Plain functions over audit rows; a template draws what they return, in whole units of a picture `WIDTH` wide. The audit
 rows are few or lost as the retention has it: a bar whose beginning or end is not among them is open there.
+Bars, marks and lanes share one reading of the rows, so they stay in one module.
 """
 
 from collections.abc import Sequence

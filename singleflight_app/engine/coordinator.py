@@ -2,6 +2,7 @@
 
 Callers of one process that share a key share one claim and one wait (`local`); the one that leads claims
 (`claiming`), calls (`owning`) or follows another process's owner (`leading`).
+Long, since the sync and the async entry stand side by side: they differ in where they wait, and a reader compares them.
 """
 
 import time

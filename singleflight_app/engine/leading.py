@@ -2,6 +2,7 @@
 
 A follower keeps the id and generation that it saw. It takes over an expired lease only here, in its own
 thread and under its own wait budget; the threads that wake it decide nothing.
+The whole loop is here, so that each way out of it can be seen at once.
 """
 
 import time

@@ -1,6 +1,7 @@
 """Flights of one process, for local mode and for tests: the moves of queries.sql on a dict, on the monotonic clock.
 
 Bounded in flights and in bytes of results: the flights that settled first go first, running and pending ones never.
+One class of many short moves, in the order of queries.sql, so that the two can be read beside each other.
 """
 
 import threading

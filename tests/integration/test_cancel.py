@@ -26,7 +26,7 @@ from tests.looped import AsyncHeld, loops
 from tests.nodes import Node, nodes
 from tests.outages import Outage
 from tests.past import end_lease
-from tests.proxy import proxy
+from tests.proxy import Proxy, proxy
 from tests.rows import row_in
 from tests.waiting import until
 
@@ -127,6 +127,22 @@ def _lost() -> Iterator[list[str]]:
     flight_lost.connect(remember)
     yield seen
     flight_lost.disconnect(remember)
+
+
+@contextmanager
+def _losing_the_reply(monkeypatch: pytest.MonkeyPatch, cut: Proxy, move: str) -> Iterator[Node]:
+    """Have an operator whose next such move is committed, and whose connection is cut in place of the reply."""
+    with monkeypatch.context() as patch:
+        patch.setitem(connection.settings_dict, "HOST", cut.folder)
+        with nodes(1) as (operator,):
+            make = getattr(operator.runtime.queue, move)
+
+            def lose_the_reply(*args: Any, **kwargs: Any) -> object:  # noqa: ANN401  (the store's own)
+                cut.lose_next_reply()
+                return make(*args, **kwargs)
+
+            patch.setattr(operator.runtime.queue, move, lose_the_reply)
+            yield operator
 
 
 @contextmanager
@@ -589,18 +605,8 @@ def test_a_cancel_whose_reply_was_lost_counts_once(unique: str, monkeypatch: pyt
         follower = begin(other.run, STAGE, {"key": unique}, Counted("not called"))
         other.wait_for_follower(STAGE)
         flight = _flight(one, unique)
-        with monkeypatch.context() as patch:
-            patch.setitem(connection.settings_dict, "HOST", cut.folder)
-            with nodes(1) as (operator,):
-                cancel = operator.runtime.queue.cancel
-
-                def lose_the_reply(*args: Any, **kwargs: Any) -> object:  # noqa: ANN401  (the store's own)
-                    cut.lose_next_reply()
-                    return cancel(*args, **kwargs)
-
-                patch.setattr(operator.runtime.queue, "cancel", lose_the_reply)
-
-                assert operator.runtime.cancel(flight.pk, actor="mira") is True
+        with _losing_the_reply(monkeypatch, cut, "cancel") as operator:
+            assert operator.runtime.cancel(flight.pk, actor="mira") is True
 
         assert cut.lost_replies == 1
         assert _is_cancelled(follower)
@@ -609,37 +615,47 @@ def test_a_cancel_whose_reply_was_lost_counts_once(unique: str, monkeypatch: pyt
         assert _is_cancelled(owner)
 
 
-def test_an_end_of_a_lease_whose_reply_was_lost_spares_who_took_over(
-    unique: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """R6: sent again, it finds its own work, or a generation that nobody meant; one audit row either way."""
-    held, newer = Held("late"), Held("newer")
-    with nodes(2) as (one, other), proxy() as cut:
+def test_an_end_of_a_lease_whose_reply_was_lost_counts_once(unique: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R6: sent again, it finds its own work; one audit row."""
+    held = Held("late")
+    with nodes(1) as (one,), proxy() as cut:
+        owner = begin(one.run, STAGE, {"key": unique}, held)
+        held.wait_until_begun()
+        flight = _flight(one, unique)
+        with _losing_the_reply(monkeypatch, cut, "expire_lease") as operator:
+            assert operator.runtime.expire_lease(flight.pk, actor="mira") is True
+
+        assert cut.lost_replies == 1
+        assert [kind for kind, _ in _events(flight)] == ["granted", "expired"]
+        held.let_go()
+        assert owner.result(WAIT).value == "late"
+
+
+def test_an_end_of_a_lease_spares_who_takes_over_meanwhile(unique: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R8: the operator has read the row of one owner, and sends when another has it; nobody meant that one."""
+    held, newer, successors = Held("late"), Held("newer"), []
+    with nodes(3) as (one, other, operator):
+        key = one.key("fast", {"key": unique})
         owner = begin(one.run, "fast", {"key": unique}, held)
         held.wait_until_begun()
-        flight = _flight(one, unique, "fast")
-        with monkeypatch.context() as patch:
-            patch.setitem(connection.settings_dict, "HOST", cut.folder)
-            with nodes(1) as (operator,):
-                expire = operator.runtime.queue.expire_lease
+        read = operator.runtime.queue.read
 
-                def lose_the_reply(*args: Any, **kwargs: Any) -> object:  # noqa: ANN401  (the store's own)
-                    cut.lose_next_reply()
-                    return expire(*args, **kwargs)
+        def read_and_be_overtaken(flight_id: int) -> object:
+            row = read(flight_id)
+            one.expire(key)
+            successors.append(begin(other.run, "fast", {"key": unique}, newer))
+            newer.wait_until_begun()
+            return row
 
-                patch.setattr(operator.runtime.queue, "expire_lease", lose_the_reply)
-                assert operator.runtime.expire_lease(flight.pk, actor="mira") is True
-        assert cut.lost_replies == 1
-        successor = begin(other.run, "fast", {"key": unique}, newer)
-        newer.wait_until_begun()
+        monkeypatch.setattr(operator.runtime.queue, "read", read_and_be_overtaken)
 
-        assert one.runtime.expire_lease(flight.pk, generation=flight.generation, actor="mira") is False
+        assert operator.runtime.expire_lease(_flight(one, unique, "fast").pk, actor="mira") is False
 
         newer.let_go()
         held.let_go()
-        assert {successor.result(WAIT).value, owner.result(WAIT).value} == {"newer"}
-        assert [kind for kind, _ in _events(flight)][:3] == ["granted", "expired", "taken_over"]
-        assert FlightEvent.objects.filter(flight_id=flight.pk, kind="expired").count() == 1
+        assert [caller.result(WAIT).value for caller in (*successors, owner)] == ["newer", "newer"]
+        flight = _flight(one, unique, "fast")
+        assert (flight.takeovers, [kind for kind, _ in _events(flight)].count("expired")) == (1, 1)
 
 
 def test_a_cancelled_flight_that_is_purged_while_its_call_goes_on_stays_cancelled(unique: str) -> None:
